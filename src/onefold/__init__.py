@@ -1,0 +1,1 @@
+"""onefold turns a deep ensemble into one network."""

@@ -1,0 +1,100 @@
+"""The protocols that join the layers, and the checks every layer shares.
+
+Everything that answers, answers `[M, B, K]`: M members, B examples, K classes. A plain network has M = 1.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+
+@runtime_checkable
+class Ensemble(Protocol):
+    """Teachers or a student: M networks that answer together."""
+
+    @property
+    def members(self) -> int:
+        """M."""
+
+    def __call__(self, x: Tensor, members: Tensor | None = None) -> Tensor:
+        """Logits `[M, B, K]`, or `[len(members), B, K]` of the members an index tensor picks."""
+
+
+class Student(Ensemble, Protocol):
+    """An ensemble in training; `at_rest` is the same student with its running statistics."""
+
+    @property
+    def at_rest(self) -> Ensemble:
+        """The student in evaluation mode, sharing every parameter and buffer."""
+
+
+class Objective(Protocol):
+    """A loss: student logits `[m, B, K]`, teacher logits `[M, B, K]`, labels `[B]` to a scalar."""
+
+    def __call__(self, student: Tensor, teachers: Tensor, labels: Tensor) -> Tensor: ...
+
+
+class Perturbation(Protocol):
+    """Where to train: inputs `[B, ...]` to inputs of the same shape."""
+
+    def __call__(self, x: Tensor, teachers: Ensemble, student: Student) -> Tensor: ...
+
+
+class Prediction(Protocol):
+    """Member logits `[M, B, K]` to the log-probabilities `[B, K]` of the one answer that is given."""
+
+    def __call__(self, logits: Tensor) -> Tensor: ...
+
+
+def readable(values: Tensor) -> bool:
+    """Whether looking at the values costs nothing: on the host, and not inside a compiler or a transform.
+
+    Value checks run only then. Inside a captured or asynchronous step they would wait for the device.
+    """
+    return (
+        values.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and not torch._C._functorch.is_functorch_wrapped_tensor(values)
+    )
+
+
+def check_logits(name: str, logits: Tensor) -> None:
+    """Refuses what is not finite floating-point logits `[M, B, K]`."""
+    if not logits.is_floating_point():
+        raise ValueError(f"{name}: expected floating-point logits, got {logits.dtype}")
+    if logits.dim() != 3:
+        raise ValueError(f"{name}: expected logits [M, B, K], got shape {list(logits.shape)}")
+    if readable(logits) and not bool(logits.isfinite().all()):
+        kind = "NaN" if bool(logits.isnan().any()) else "infinite"
+        raise ValueError(f"{name}: expected finite logits, got {kind} values; look for a diverged network")
+
+
+def check_labels(labels: Tensor, classes: int, batch: int | None = None) -> None:
+    """Refuses labels that are not class indices `[B]` from 0 to K - 1."""
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"labels: expected integer class indices, got {labels.dtype}")
+    if labels.dim() != 1 or (batch is not None and labels.shape[0] != batch):
+        wanted = "[B]" if batch is None else f"[{batch}]"
+        raise ValueError(f"labels: expected shape {wanted}, got {list(labels.shape)}")
+    if readable(labels) and labels.numel() and not bool(((labels >= 0) & (labels < classes)).all()):
+        low, high = int(labels.min()), int(labels.max())
+        raise ValueError(f"labels: expected classes 0 to {classes - 1}, got values from {low} to {high}")
+
+
+def check_classes(student: Tensor, teachers: Tensor) -> None:
+    """Refuses a student and teachers that do not answer the same question."""
+    if student.shape[-1] != teachers.shape[-1]:
+        raise ValueError(
+            f"student answers {student.shape[-1]} classes and the teachers {teachers.shape[-1]}; "
+            "give the student's last layer as many outputs as the teachers have"
+        )
+    if student.shape[1] != teachers.shape[1]:
+        raise ValueError(f"student answers {student.shape[1]} examples and the teachers {teachers.shape[1]}")
+
+
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Half-precision logits in float32, the others as they are: losses are never formed in half precision."""
+    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
