@@ -1,1 +1,28 @@
-"""."""
+"""Plain tensor functions that measure predictions, and accumulators that stream them in fixed memory."""
+
+from onefold.metrics.accumulator import Accumulator
+from onefold.metrics.bins import adaptive_ece
+from onefold.metrics.calibrated import Calibrated, calibrated
+from onefold.metrics.calibration import evaluate_predictions, fit_temperature, tempered
+from onefold.metrics.classification import Classification, Reliability
+from onefold.metrics.diversity import DiversityMeter, diversity
+from onefold.metrics.ensemble import log_mean_probabilities, predictive_entropy
+from onefold.metrics.ood import OutOfDistribution, detection
+
+__all__ = [
+    "Accumulator",
+    "Calibrated",
+    "Classification",
+    "DiversityMeter",
+    "OutOfDistribution",
+    "Reliability",
+    "adaptive_ece",
+    "calibrated",
+    "detection",
+    "diversity",
+    "evaluate_predictions",
+    "fit_temperature",
+    "log_mean_probabilities",
+    "predictive_entropy",
+    "tempered",
+]

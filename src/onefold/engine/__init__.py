@@ -1,0 +1,1 @@
+"""Joins students, teachers, objectives and perturbations; knows only their protocols."""

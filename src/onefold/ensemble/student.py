@@ -1,0 +1,241 @@
+"""Students: a network with M members in one set of weights, and a plain network as the case M = 1."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from onefold.ensemble import check, fast_path
+from onefold.ensemble.layers import R, S, RankOne, factor_shapes, to_rank_one
+from onefold.ensemble.plan import Decision, Report, decide, report
+from onefold.ensemble.twin import at_rest
+
+Init = Literal["ones", "normal"]
+NORMAL_DEVIATION = 0.5  # BatchEnsemble draws its factors from N(1, 0.5^2)
+
+
+class Plain(nn.Module):
+    """An ordinary network as a student with one member: `[B, ...]` to `[1, B, K]`."""
+
+    members = 1
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.__dict__["_at_rest"] = _rest_of(self)
+
+    @property
+    def at_rest(self) -> Plain:
+        return cast(Plain, self.__dict__["_at_rest"])
+
+    def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
+        logits = logits_of(self.net, x).unsqueeze(0)
+        return logits if members is None else logits[members]
+
+    def parameter_groups(self, lr: float, weight_decay: float) -> list[dict[str, Any]]:
+        trained = [p for p in self.parameters() if p.requires_grad]
+        return [{"params": trained, "lr": lr, "weight_decay": weight_decay}]
+
+
+class BatchEnsemble(nn.Module):
+    """M networks theta o (r_m s_m^T) that share theta: `[B, ...]` to `[M, B, K]`. Made by `batch_ensemble`.
+
+    All members see the whole batch: it is repeated M times, and normalisation layers run over the M * B examples.
+    """
+
+    def __init__(self, net: nn.Module, members: int, init: Init, report: Report) -> None:
+        super().__init__()
+        self.net = net  # the converted copy
+        self.members = members
+        self.init = init
+        self.report = report
+        self.checked = False
+        self.__dict__["_at_rest"] = _rest_of(self)
+
+    @property
+    def at_rest(self) -> BatchEnsemble:
+        """This student in evaluation mode, over the same parameters and buffers, whatever mode it is in itself."""
+        return cast(BatchEnsemble, self.__dict__["_at_rest"])
+
+    def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
+        """Logits of all members, or of those that an index tensor picks (without waiting for its values)."""
+        if not self.checked and check.possible(x):
+            self.check(x)
+        count = self.members if members is None else members.shape[0]
+        tiled = x.repeat(count, *(1,) * (x.dim() - 1))
+        if members is None:
+            logits = logits_of(self.net, tiled)
+        else:
+            # The layers read the number of members off their factors: picked factors make a smaller ensemble.
+            picked = {name: factor[members] for name, factor in self.factors().items()}
+            logits = logits_of(self.net, tiled, picked)
+        return logits.unflatten(0, (count, -1))
+
+    def factors(self) -> dict[str, nn.Parameter]:
+        """Every r - 1 and s - 1 of the network, by name; tied ones once."""
+        ends = (R.format(""), S.format(""))
+        return {name: p for name, p in self.net.named_parameters() if name.endswith(ends)}
+
+    def parameter_groups(
+        self, lr: float, weight_decay: float, *, adaptive: bool = False
+    ) -> list[dict[str, Any]]:
+        """Groups with which an ordinary optimizer takes the steps of algorithm 2.
+
+        theta: gradient of the mean loss over the members, decay lambda. r_m and s_m: full gradient of the loss of
+        member m, which is M times what the mean gives them, and decay lambda (r_m - 1): M times the learning rate
+        and lambda / M on the offsets r_m - 1 are just that, for SGD with any momentum. Factors of a BE student
+        (`init="normal"`) are not decayed.
+
+        `adaptive=True` is for optimizers that take out the gradient's scale and decouple the decay, such as AdamW:
+        the factors then get lr and lambda like everything else. A scheduler has to scale each group's own rate
+        (LambdaLR and its kin do; OneCycleLR needs a list of rates).
+        """
+        factors = list(self.factors().values())
+        known = {id(p) for p in factors}
+        shared = [p for p in self.parameters() if p.requires_grad and id(p) not in known]
+        scale = 1 if adaptive else self.members
+        pull = weight_decay / scale if self.init == "ones" else 0.0
+        return [
+            {"params": shared, "lr": lr, "weight_decay": weight_decay},
+            {"params": [p for p in factors if p.requires_grad], "lr": lr * scale, "weight_decay": pull},
+        ]
+
+    def check(self, x: Tensor) -> None:
+        """Compares members with their subnetworks on an example, layer by layer, with random factors.
+
+        The first call does this by itself; `batch_ensemble(..., example=x)` has done it already. Raises ValueError
+        where some layer mixes the members up, which code that reorders the batch in an unusual way can cause.
+        """
+        found = check.first_disagreement(self.net, self.members, x)
+        if found is not None:
+            raise ValueError(
+                f"layer '{found.layer}': {found.reason}. Convert with batch_ensemble(..., example=x), which leaves "
+                f"such layers shared by itself, or with keep=['{found.layer}']"
+                if found.layer
+                else found.reason
+            )
+        self.checked = self.at_rest.checked = True
+
+
+def batch_ensemble(
+    net: nn.Module,
+    members: int,
+    init: Init = "ones",
+    *,
+    example: Tensor | None = None,
+    keep: Collection[str] = (),
+    generator: torch.Generator | None = None,
+) -> BatchEnsemble:
+    """Any classifier as a student with M members; the network given is copied and never changed.
+
+    Args:
+        net: a module that maps `[B, ...]` to logits `[B, K]`. Its weights become theta.
+        members: M, one for each teacher.
+        init: "ones" for LatentBE; "normal" for BE, factors from N(1, 0.5^2).
+        example: a few inputs. With them the conversion runs the network to see where each layer's batch lies, leaves
+            shared what cannot be told apart, and checks both that members at factors one answer as `net` does and
+            that member m answers as `subnetwork(student, m)`.
+        keep: names of layers (or of modules above them) to leave shared.
+        generator: for the draws of "normal".
+    """
+    if not isinstance(net, nn.Module):
+        raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
+    if isinstance(net, (BatchEnsemble, Plain)):
+        raise ValueError("net: this is a student already; give the ordinary network")
+    if isinstance(members, bool) or not isinstance(members, int) or members < 1:
+        raise ValueError(f"members: expected a whole number of at least 1, got {members!r}")
+    if init not in ("ones", "normal"):
+        raise ValueError(f"init: expected 'ones' or 'normal', got {init!r}")
+    if example is None:
+        return convert(net, members, init, decide(net, keep), generator)
+    found, dims = check.observe(net, example)
+    state = None if generator is None else generator.get_state()
+    while True:
+        if generator is not None and state is not None:
+            generator.set_state(state)  # a second attempt draws the same factors
+        student = convert(net, members, init, decide(net, keep, found, dims), generator)
+        disagreement = check.first_disagreement(student.net, members, example)
+        if disagreement is None:
+            break
+        if not disagreement.layer or disagreement.layer in found:
+            raise ValueError(disagreement.reason)
+        found[disagreement.layer] = disagreement.reason
+    check.same_as_original(student.net, members, net, example)
+    student.checked = student.at_rest.checked = True
+    return student
+
+
+def convert(
+    net: nn.Module,
+    members: int,
+    init: Init,
+    decisions: list[Decision],
+    generator: torch.Generator | None = None,
+) -> BatchEnsemble:
+    """Carries the decisions out on a copy."""
+    converted = [d for d in decisions if not d.reason]
+    if not converted:
+        reasons = "; ".join(f"'{d.name}': {d.reason}" for d in decisions[:5])
+        raise ValueError(
+            f"net: {type(net).__name__} has no layer that can carry factors (Linear, convolutions, "
+            f"MultiheadAttention)" + (f"; left out: {reasons}" if reasons else "")
+        )
+    was = {id(m): name for name, m in net.named_modules()}
+    net_copy = copy.deepcopy(net)
+    tied: dict[
+        tuple[int, str], nn.Parameter
+    ] = {}  # one set of factors for each weight, however often it is used
+    added: dict[str, int] = {}
+    for decision in converted:
+        name = was[id(decision.module)]
+        layer = to_rank_one(net_copy.get_submodule(name), name, decision.batch_dim)
+        attach_factors(layer, members, init, tied, generator)
+        added[name] = sum(factor_count(layer, w, members) for w in layer.weight_names)
+    fast_path.turn_off(net_copy)
+    return BatchEnsemble(net_copy, members, init, report(net, decisions, added))
+
+
+def attach_factors(
+    layer: RankOne,
+    members: int,
+    init: Init,
+    tied: dict[tuple[int, str], nn.Parameter],
+    generator: torch.Generator | None,
+) -> None:
+    for weight_name in layer.weight_names:
+        weight = cast(Tensor, getattr(layer, weight_name))
+        for which, length in zip((R, S), factor_shapes(layer, weight_name), strict=True):
+            key = (id(weight), which)
+            if key not in tied:
+                # Drawn on the host, so that a seed gives the same factors on every device.
+                offset = torch.zeros(members, length)
+                if init == "normal":
+                    offset.normal_(0, NORMAL_DEVIATION, generator=generator)
+                tied[key] = nn.Parameter(offset.to(weight.device, weight.dtype))
+            layer.register_parameter(which.format(weight_name), tied[key])
+
+
+def factor_count(layer: RankOne, weight_name: str, members: int) -> int:
+    return members * sum(factor_shapes(layer, weight_name))
+
+
+def logits_of(net: nn.Module, x: Tensor, substitutes: dict[str, Tensor] | None = None) -> Tensor:
+    """Logits `[B, K]` of a network, some of its parameters replaced where asked."""
+    if x.dtype == torch.uint8:
+        raise ValueError("x: expected floating-point inputs, got uint8; divide images by 255")
+    output = net(x) if substitutes is None else torch.func.functional_call(net, substitutes, (x,))
+    logits = getattr(output, "logits", output)  # the classifiers of transformers answer with a record
+    if not isinstance(logits, Tensor) or logits.dim() != 2:
+        shape = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(f"{type(net).__name__}: expected a network that answers logits [B, K], got {shape}")
+    return logits
+
+
+def _rest_of(student: Any) -> nn.Module:
+    twin = at_rest(student)
+    twin.__dict__["_at_rest"] = twin
+    return cast(nn.Module, twin)

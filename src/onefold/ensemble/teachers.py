@@ -1,0 +1,137 @@
+"""Teachers: M trained networks that are only asked."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Self, cast
+
+import torch
+from torch import Tensor, nn
+
+from onefold.ensemble.student import logits_of
+
+
+class Teachers(nn.Module):
+    """Frozen networks in evaluation mode: `[B, ...]` to `[M, B, K]`. Made from copies; the networks given stay as they are.
+
+    The members may be of different architectures. Where all have the same one, an index tensor on any device picks
+    members without waiting for its values: the picked weights are gathered from a stack of all members' weights, and
+    only those networks run. Where they differ, an index on the host picks the networks to run; an index on another
+    device runs all of them and picks among the answers.
+    """
+
+    def __init__(self, networks: Sequence[nn.Module], *, example: Tensor | None = None) -> None:
+        super().__init__()
+        networks = list(networks)
+        if not networks:
+            raise ValueError("networks: expected at least one teacher, got none")
+        for m, network in enumerate(networks):
+            if not isinstance(network, nn.Module):
+                raise ValueError(
+                    f"networks: expected torch.nn.Module, got {type(network).__name__} for teacher {m}"
+                )
+        self.networks = nn.ModuleList(copy.deepcopy(network) for network in networks)
+        self.alike = len(networks) > 1 and all(same_architecture(networks[0], n) for n in networks[1:])
+        self.requires_grad_(False).eval()
+        self.restack()
+        if example is not None:
+            with torch.no_grad():
+                self(example)
+
+    @property
+    def members(self) -> int:
+        return len(self.networks)
+
+    def train(self, mode: bool = True) -> Self:
+        """Teachers stay in evaluation mode, whatever contains them."""
+        return super().train(False)
+
+    def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
+        """Logits of all teachers, or of those an index tensor picks; they carry gradients to x where it asks for them."""
+        if members is None:
+            return self.stacked([logits_of(network, x) for network in self.networks], range(self.members))
+        if members.device.type == "cpu" and not torch.compiler.is_compiling():
+            picked = members.tolist()  # on the host already: nothing to wait for
+            return self.stacked([logits_of(self.networks[m], x) for m in picked], picked)
+        if not self.alike:
+            return self(x)[members]
+        answers = []
+        for k in range(members.shape[0]):
+            # index_select keeps the choice on the device; indexing with a scalar tensor may ask for its value.
+            which = members[k : k + 1]
+            weights = {name: stack.index_select(0, which).squeeze(0) for name, stack in self.stack.items()}
+            answers.append(logits_of(self.networks[0], x, weights))
+        return torch.stack(answers)
+
+    def stacked(self, answers: list[Tensor], members: Sequence[int]) -> Tensor:
+        classes = [answer.shape[-1] for answer in answers]
+        for m, count in zip(members, classes, strict=True):
+            if count != classes[0]:
+                first = type(self.networks[members[0]]).__name__
+                raise ValueError(
+                    f"teacher {m} ({type(self.networks[m]).__name__}) answers {count} classes and teacher "
+                    f"{members[0]} ({first}) {classes[0]}; all teachers have to answer the same classes"
+                )
+        return torch.stack(answers)
+
+    def restack(self) -> None:
+        """Lays all members' weights into one tensor a name, of which the networks then hold views: no second copy."""
+        stack: dict[str, Tensor] = {}
+        if self.alike:
+            owners = [dict([*n.named_parameters(), *n.named_buffers()]) for n in self.networks]
+            for name in owners[0]:
+                stack[name] = torch.stack([own[name].data for own in owners])
+                for own, values in zip(owners, stack[name], strict=True):
+                    own[name].data = values
+        self.__dict__["stack"] = (
+            stack  # not a parameter: the networks hold these values under their own names
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        self.restack()
+        return self
+
+
+def same_architecture(a: nn.Module, b: nn.Module) -> bool:
+    """Whether b is a with other values in its parameters and buffers. In doubt it is not."""
+    if [n for n, _ in a.named_modules()] != [n for n, _ in b.named_modules()]:
+        return False
+    for one, other in zip(a.modules(), b.modules(), strict=True):
+        if type(one) is not type(other) or settings(one).keys() != settings(other).keys():
+            return False
+        if not all(equal(value, settings(other)[name]) for name, value in settings(one).items()):
+            return False
+        for tensors, others in ((one._parameters, other._parameters), (one._buffers, other._buffers)):
+            if describe(tensors) != describe(others):
+                return False
+    return [n for n, _ in a.named_parameters()] == [n for n, _ in b.named_parameters()]  # the same ties
+
+
+def settings(module: nn.Module) -> dict[str, Any]:
+    """Attributes that decide what a module computes, beyond its tensors and children."""
+    return {
+        name: value
+        for name, value in module.__dict__.items()
+        if name not in ("_parameters", "_buffers", "_modules", "training", "_is_full_backward_hook")
+    }
+
+
+def equal(a: object, b: object) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(cast(Any, b)) and all(map(equal, a, cast(Any, b)))
+    if isinstance(a, dict):
+        return a.keys() == cast(Any, b).keys() and all(equal(a[k], cast(Any, b)[k]) for k in a)
+    if isinstance(a, Tensor):
+        return a.shape == cast(Tensor, b).shape and bool((a == b).all())
+    try:
+        return a is b or bool(a == b)
+    except Exception:  # an attribute that cannot be compared
+        return False
+
+
+def describe(tensors: Any) -> list[Any]:
+    return [(name, None if t is None else (t.shape, t.dtype, t.device)) for name, t in tensors.items()]

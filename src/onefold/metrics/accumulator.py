@@ -1,0 +1,93 @@
+"""Sums on a device: what every streaming metric keeps, and how it moves, merges and travels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def sum_dtype(device: torch.device) -> torch.dtype:
+    """float64, or float32 on the one kind of device that has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+class Accumulator:
+    """Named tensors of sums and counts alone: adding two states is having seen both halves of the data.
+
+    The state begins on `device` (the CPU if none is given) and follows the batches it is updated with.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], device: torch.device | str | None) -> None:
+        place = torch.device("cpu" if device is None else device)
+        dtype = sum_dtype(place)
+        # Ordinary tensors even when made inside inference mode: they are written to again outside of it.
+        with torch.inference_mode(False):
+            self._sums = {name: torch.zeros(s, dtype=dtype, device=place) for name, s in shapes.items()}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the state is."""
+        return next(iter(self._sums.values())).device
+
+    def to(self, device: torch.device | str) -> Self:
+        """Moves the state."""
+        place = torch.device(device)
+        with torch.inference_mode(False):
+            self._sums = {name: s.to(place, sum_dtype(place)) for name, s in self._sums.items()}
+        return self
+
+    def reset(self) -> Self:
+        """Forgets everything."""
+        for sums in self._sums.values():
+            sums.zero_()
+        return self
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of the state: tensors that may be stored, sent, or added to those of another."""
+        return {name: sums.clone() for name, sums in self._sums.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> Self:
+        """Replaces the state by one that `state()` gave."""
+        self._check_alike("state", state)
+        for name, sums in self._sums.items():
+            sums.copy_(state[name])
+        return self
+
+    def merge(self, other: Self) -> Self:
+        """Takes in what another has seen; `other` stays as it is."""
+        if type(other) is not type(self):
+            raise ValueError(f"other: expected a {type(self).__name__}, got a {type(other).__name__}")
+        self._check_alike("other", other._sums)
+        for name, sums in self._sums.items():
+            sums.add_(other._sums[name].to(sums.device, sums.dtype))
+        return self
+
+    def all_reduce(self, group: dist.ProcessGroup | None = None) -> Self:
+        """Merges the states of all processes, in place: call it once, after the last update.
+
+        Does nothing where `torch.distributed` is not in use.
+        """
+        if dist.is_available() and dist.is_initialized():
+            for sums in self._sums.values():
+                dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=group)
+        return self
+
+    def compute(self) -> dict[str, float]:
+        """The metrics of everything seen so far; waits for the device."""
+        raise NotImplementedError
+
+    def _follow(self, batch: Tensor) -> None:
+        if batch.device != self.device:
+            self.to(batch.device)
+
+    def _check_alike(self, name: str, state: Mapping[str, Tensor]) -> None:
+        mine = {key: list(sums.shape) for key, sums in self._sums.items()}
+        theirs = {key: list(sums.shape) for key, sums in state.items()}
+        if mine != theirs:
+            raise ValueError(
+                f"{name}: expected sums of shapes {mine}, got {theirs}; make both with the same arguments"
+            )

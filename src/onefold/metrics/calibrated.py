@@ -1,0 +1,167 @@
+"""A temperature made part of a network, so that what is exported is calibrated."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import math
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+
+class Calibrated(nn.Module):
+    """A network whose logits are divided by a temperature that travels in its state dict."""
+
+    temperature: Tensor
+
+    def __init__(self, model: nn.Module, temperature: float) -> None:
+        super().__init__()
+        self.model = model
+        place = next((t.device for t in [*model.parameters(), *model.buffers()]), None)
+        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32, device=place))
+        self.train(model.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The network's logits at the temperature."""
+        logits = self.model(x)
+        if not isinstance(logits, Tensor):
+            raise ValueError(f"model: expected a network that returns a tensor, got {type(logits).__name__}")
+        return logits / self.temperature
+
+
+def calibrated(model: nn.Module, temperature: float, example: Tensor | None = None) -> nn.Module:
+    """A copy of one network that answers logits / T; the model itself is left as it is.
+
+    Where the network's answer certainly is what its last `nn.Linear` gives, that layer's weight and bias are
+    divided by T, and the copy has the model's class and state dict keys. It is certain when a symbolic trace
+    of the forward pass says so, or, for a network that cannot be traced, when on the `example` (a batch of
+    inputs) the network returns the very tensor that the layer made. Otherwise the copy comes inside a
+    `Calibrated`, which divides. With an example the folded network's logits are compared with the model's.
+    """
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise ValueError(f"temperature: expected a positive finite number, got {temperature}")
+    # Looked at in a copy: a forward pass may write to the network, and evaluation is what is calibrated.
+    probe = copy.deepcopy(model).eval()
+    name = _last_linear(probe, example)
+    if name is not None:
+        folded = copy.deepcopy(model)
+        layer = folded.get_submodule(name)
+        assert isinstance(layer, nn.Linear)
+        _divide(layer, temperature)
+        if _finite(layer) and (example is None or _agree(model, folded, temperature, example)):
+            return folded
+    return Calibrated(copy.deepcopy(model), temperature)
+
+
+def _divide(layer: nn.Linear, temperature: float) -> None:
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.div_(temperature)
+
+
+def _finite(layer: nn.Linear) -> bool:
+    """Half-precision weights may overflow where T is small."""
+    return all(bool(p.isfinite().all()) for p in layer.parameters())
+
+
+def _agree(model: nn.Module, folded: nn.Module, temperature: float, example: Tensor) -> bool:
+    """Whether the folded network answers logits / T, to the square root of the precision it works in."""
+    with torch.no_grad():
+        expected = copy.deepcopy(model).eval()(example) / temperature
+        actual = copy.deepcopy(folded).eval()(example)
+    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    return torch.allclose(actual, expected, rtol=0.0, atol=math.sqrt(torch.finfo(expected.dtype).eps) * scale)
+
+
+def _last_linear(model: nn.Module, example: Tensor | None) -> str | None:
+    """The name of the linear layer whose output is certainly the model's. May write to the model."""
+    if type(model) is nn.Linear:
+        name: str | None = ""
+    else:
+        traced, name = _traced(model)
+        if not traced and example is not None:
+            name = _observed(model, example)
+    if name is None or not _plain(model, model.get_submodule(name)):
+        return None
+    return name
+
+
+def _traced(model: nn.Module) -> tuple[bool, str | None]:
+    """Whether the forward pass can be traced, and the linear layer that ends it."""
+    # The trace starts inside the model's own hooks and would not see them.
+    if model._forward_hooks or model._forward_pre_hooks:
+        return False, None
+    root = copy.deepcopy(model)  # the trace may leave stand-ins for tensors in it
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # As called with the inputs alone; otherwise a stand-in would take the place of every default.
+            parameters = inspect.signature(root.forward).parameters.values()
+            defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+            graph = torch.fx.Tracer().trace(root, concrete_args=defaults)
+    except Exception:  # whatever a forward pass may do with a stand-in
+        return False, None
+    (answer,) = next(node for node in graph.nodes if node.op == "output").args
+    if not isinstance(answer, torch.fx.Node) or answer.op != "call_module":
+        return True, None
+    layer = root.get_submodule(str(answer.target))
+    memory = {p.untyped_storage().data_ptr() for p in layer.parameters()}
+    calls = [n for n in graph.nodes if n.op == "call_module" and root.get_submodule(str(n.target)) is layer]
+    reads = [_attribute(root, str(n.target)) for n in graph.nodes if n.op == "get_attr"]
+    shared = any(isinstance(t, Tensor) and t.untyped_storage().data_ptr() in memory for t in reads)
+    # A second user of the answer may change it in place.
+    alone = len(calls) == 1 and not shared and len(answer.users) == 1
+    return True, str(answer.target) if alone else None
+
+
+def _attribute(model: nn.Module, path: str) -> object:
+    return functools.reduce(getattr, path.split("."), model)
+
+
+def _observed(model: nn.Module, example: Tensor) -> str | None:
+    """The linear layer that, called once on the example, made the very tensor that the model returns."""
+    outputs: dict[str, list[tuple[Tensor, int]]] = {}
+    layers = {name: m for name, m in model.named_modules() if type(m) is nn.Linear}
+    handles = []
+    for name, layer in layers.items():
+
+        def keep(_: nn.Module, __: object, output: Tensor, name: str = name) -> None:
+            outputs.setdefault(name, []).append((output, output._version))
+
+        handles.append(layer.register_forward_hook(keep))
+    try:
+        with torch.no_grad():
+            answer = model(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for name, calls in outputs.items():
+        if any(output is answer for output, _ in calls):
+            untouched = calls[-1][0]._version == calls[-1][1]
+            return name if len(calls) == 1 and untouched else None
+    return None
+
+
+def _plain(model: nn.Module, layer: nn.Module) -> bool:
+    """Whether the layer is nothing but an `nn.Linear` with weights that are its own."""
+    if type(layer) is not nn.Linear or "forward" in vars(layer):
+        return False
+    if layer._forward_hooks or layer._forward_pre_hooks:
+        return False
+    own = dict(layer.named_parameters())
+    if not own or any(not p.is_floating_point() for p in own.values()) or set(own) - {"weight", "bias"}:
+        return False
+    memory = {p.untyped_storage().data_ptr() for p in own.values()}
+    if len(memory) != len(own):
+        return False
+    others = (
+        t
+        for module in model.modules()
+        if module is not layer
+        for t in (*module._parameters.values(), *module._buffers.values())
+        if t is not None
+    )
+    return not any(t.untyped_storage().data_ptr() in memory for t in others)

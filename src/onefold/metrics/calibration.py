@@ -1,0 +1,128 @@
+"""Temperature scaling: the temperature fitted on validation data, and the metrics it gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from onefold.metrics.classification import Classification, as_members
+from onefold.metrics.ensemble import log_mean_probabilities
+from onefold.types import at_least_float32, check_labels, check_logits
+
+LOWEST, HIGHEST = 1e-3, 1e3  # temperatures
+_VALUES = 2**22  # values worked on at once: 32 MiB in float64
+
+
+def _chunks(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits `[M, N, K]` and labels `[N]`, in pieces of N."""
+    rows = max(1, _VALUES // max(1, logits.shape[0] * logits.shape[2]))
+    for begin in range(0, labels.shape[0], rows):
+        yield logits[:, begin : begin + rows], labels[begin : begin + rows]
+
+
+def tempered(logits: Tensor, temperature: float) -> Tensor:
+    """Log-probabilities `[B, K]` of the prediction at a temperature: log_softmax(z / T).
+
+    z are the logits `[B, K]`, or the log of the members' mean probabilities for logits `[M, B, K]`.
+    """
+    z = at_least_float32(logits) if logits.dim() == 2 else log_mean_probabilities(as_members(logits))
+    return torch.log_softmax(z / temperature, dim=-1)
+
+
+def fit_temperature(logits: Tensor, labels: Tensor) -> float:
+    """The temperature T that minimises the mean of - log softmax(z / T)_y over validation data.
+
+    z are logits `[N, K]`, or the log of the mean probabilities of members `[M, N, K]`; labels y are `[N]`. The
+    loss is convex in 1/T, so its derivative changes sign at most once: Newton's method over log T in float64,
+    kept inside a bracket by bisection, finds where, to rounding. T stays from 0.001 to 1000, and is that bound
+    where the loss falls beyond it: 0.001 if every answer is right, 1000 if the logits say nothing of the labels.
+    """
+    logits = as_members(logits).detach()
+    check_logits("logits", logits)
+    if not labels.numel() or not logits.shape[1]:
+        raise ValueError(
+            "no validation data: a temperature is fitted on labelled examples that were not trained on, "
+            "and there are 0; give a validation set, or leave calibration out"
+        )
+    check_labels(labels.cpu(), logits.shape[2], logits.shape[1])
+    if logits.device.type == "mps":  # has no float64
+        logits = logits.cpu()
+    labels = labels.to(logits.device, torch.long)
+    if logits.shape[0] > 1:
+        logits = torch.cat([log_mean_probabilities(z) for z, _ in _chunks(logits, labels)])[None]
+    return _minimise(logits, labels)
+
+
+def _minimise(logits: Tensor, labels: Tensor) -> float:
+    slope, curvature = _derivatives(logits, labels, 1.0)
+    if math.isnan(slope):
+        raise ValueError("logits: expected finite validation logits, got NaN or infinite values")
+    if slope == 0:  # every temperature is as good
+        return 1.0
+    # s = - log T; the slope is negative at `low` and positive at `high`.
+    s, bound = 0.0, -math.log(LOWEST if slope < 0 else HIGHEST)
+    beyond, _ = _derivatives(logits, labels, math.exp(bound))
+    if slope * beyond >= 0:
+        return LOWEST if slope < 0 else HIGHEST
+    low, high = (s, bound) if slope < 0 else (bound, s)
+    last = high - low
+    for _ in range(200):  # halving alone needs 50
+        step = -slope / (math.exp(s) * curvature) if curvature > 0 else math.inf
+        if not (low < s + step < high and abs(step) <= last / 2):
+            step = (low + high) / 2 - s
+        s, last = s + step, abs(step)
+        slope, curvature = _derivatives(logits, labels, math.exp(s))
+        low, high = (s, high) if slope < 0 else (low, s)
+        if slope == 0 or last <= 1e-13 or high - low <= 1e-14:
+            break
+    return math.exp(-s)
+
+
+def _derivatives(logits: Tensor, labels: Tensor, inverse: float) -> tuple[float, float]:
+    """First and second derivative of the mean loss by 1/T: means of E_p[d] and Var_p[d], d = z - z_y."""
+    total = torch.zeros(2, dtype=torch.float64, device=logits.device)
+    for z, y in _chunks(logits, labels):
+        d = z[0].double()
+        d = d - d.gather(1, y[:, None])
+        p = torch.softmax(d * inverse, dim=-1)
+        mean = (p * d).sum(dim=-1, keepdim=True)
+        total += torch.stack([mean.sum(), (p * (d - mean).square()).sum()])
+    first, second = (total / labels.shape[0]).tolist()
+    return first, second
+
+
+def evaluate_predictions(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    val_logits: Tensor | None = None,
+    val_labels: Tensor | None = None,
+    bins: int = 15,
+) -> dict[str, float]:
+    """Every metric of logits `[N, K]` or `[M, N, K]` against labels `[N]`: those of `Classification`.
+
+    With validation data also the `temperature` fitted to it, and `cnll` and `cece`: nll and ece at that.
+    """
+    if (val_logits is None) != (val_labels is None):
+        raise ValueError("val_logits, val_labels: expected both or neither, got only one of them")
+    logits = as_members(logits)
+    check_labels(labels, logits.shape[2], logits.shape[1])
+    plain = Classification(logits.shape[2], bins, logits.device)
+    for z, y in _chunks(logits, labels):
+        plain.update(z, y)
+    metrics = plain.compute()
+    if val_logits is None or val_labels is None:
+        return metrics
+    if val_logits.shape[-1] != logits.shape[2]:
+        raise ValueError(
+            f"val_logits: expected {logits.shape[2]} classes as in logits, got {val_logits.shape[-1]}"
+        )
+    temperature = fit_temperature(val_logits, val_labels)
+    scaled = Classification(logits.shape[2], bins, logits.device)
+    for z, y in _chunks(logits, labels):
+        scaled.update(tempered(z, temperature), y)
+    calibrated = scaled.compute()
+    return metrics | {"cnll": calibrated["nll"], "cece": calibrated["ece"], "temperature": temperature}

@@ -1,0 +1,38 @@
+"""Gradients with respect to inputs, for networks whose parameters, gradients and modes stay untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of a function's first result, values `[B]`, with respect to x, and its second result as it is.
+
+    Both are constants. Examples do not see each other in evaluation mode, so the gradient of the sum gives each
+    example its own.
+    """
+
+    def summed(z: Tensor) -> tuple[Tensor, Tensor]:
+        values, also = function(z)
+        return values.sum(), also.detach()
+
+    if torch.compiler.is_compiling():
+        # The transform can be traced into one graph; no_grad keeps the parameters' side out of it.
+        with torch.no_grad():
+            gradient, also = torch.func.grad(summed, has_aux=True)(x.detach())
+        return gradient.detach(), also
+    with torch.enable_grad():
+        z = x.detach().requires_grad_()
+        total, also = summed(z)
+        (gradient,) = torch.autograd.grad(total, z, materialize_grads=True)
+    return gradient, also
+
+
+def check_inputs(x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise ValueError(
+            f"x: a perturbation needs floating-point inputs, got {x.dtype}; divide images by 255"
+        )

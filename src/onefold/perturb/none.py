@@ -1,0 +1,13 @@
+"""No perturbation."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from onefold.perturb.space import PIXELS, InputSpace
+from onefold.types import Ensemble, Student
+
+
+def none(x: Tensor, teachers: Ensemble, student: Student, *, space: InputSpace = PIXELS) -> Tensor:  # noqa: ARG001
+    """The inputs as they are."""
+    return x

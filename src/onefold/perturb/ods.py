@@ -1,0 +1,52 @@
+"""Output diversified sampling, plain and scaled by confidence (Nam et al., 2021)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onefold.perturb.direction import check_inputs, input_gradient
+from onefold.perturb.space import PIXELS, InputSpace
+from onefold.types import Ensemble, Student, at_least_float32
+
+
+def ods(
+    x: Tensor,
+    teachers: Ensemble,
+    student: Student,  # noqa: ARG001
+    *,
+    temperature: float = 4.0,
+    space: InputSpace = PIXELS,
+) -> Tensor:
+    """x + eta g / |g| with g the gradient of w^T p_T(x; tau).
+
+    One teacher T is drawn for the batch and a guidance w ~ U(-1, 1)^K for each image; eta = sqrt(D)/255.
+    """
+    gradient, _ = guided_gradient(x, teachers, temperature)
+    return space.ascend(x, gradient)
+
+
+def confods(
+    x: Tensor,
+    teachers: Ensemble,
+    student: Student,  # noqa: ARG001
+    *,
+    temperature: float = 4.0,
+    space: InputSpace = PIXELS,
+) -> Tensor:
+    """The ODS step times the confidence max_k p_T(x; tau) of the teacher it was taken from."""
+    gradient, confidence = guided_gradient(x, teachers, temperature)
+    return space.ascend(x, gradient, confidence)
+
+
+def guided_gradient(x: Tensor, teachers: Ensemble, temperature: float) -> tuple[Tensor, Tensor]:
+    """The gradient of w^T p_T(x; tau) for one drawn teacher, and that teacher's confidence `[B, 1]`."""
+    check_inputs(x)
+    drawn = torch.randint(teachers.members, (1,), device=x.device)
+
+    def guided(z: Tensor) -> tuple[Tensor, Tensor]:
+        probabilities = (at_least_float32(teachers(z, drawn)) / temperature).softmax(-1).squeeze(0)  # [B, K]
+        guidance = 2 * torch.rand(probabilities.shape, dtype=probabilities.dtype, device=x.device) - 1
+        return (guidance * probabilities).sum(1), probabilities.amax(1, keepdim=True)
+
+    return input_gradient(guided, x)

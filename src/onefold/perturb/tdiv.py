@@ -1,0 +1,68 @@
+"""The paper's diversifying perturbations: teachers apart, and student members together."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onefold.perturb.direction import check_inputs, input_gradient
+from onefold.perturb.space import PIXELS, InputSpace
+from onefold.types import Ensemble, Student, at_least_float32
+
+
+def tdiv(x: Tensor, teachers: Ensemble, student: Student, *, space: InputSpace = PIXELS) -> Tensor:  # noqa: ARG001
+    """x + eta g / |g| with g the gradient of TDiv(x) = KL(sg(p_Ti(x)) || p_Tj(x)); eta = sqrt(D)/255."""
+    check_inputs(x)
+    check_members(teachers.members)
+    i, j = draw_pair(teachers.members, x.device)
+    return space.ascend(x, divergence_gradient(x, teachers, i, j))
+
+
+def tdiv_sdiv(x: Tensor, teachers: Ensemble, student: Student, *, space: InputSpace = PIXELS) -> Tensor:
+    """x + eta g / |g| with g the gradient of TDiv(x) - SDiv(x); eta = sqrt(D)/255.
+
+    SDiv(x) = KL(sg(p_Si(x)) || p_Sj(x)) for the same pair i != j, drawn once for the batch, and a student that runs with
+    its running statistics.
+    """
+    check_inputs(x)
+    check_members(teachers.members)
+    check_student(teachers.members, student.members)
+    i, j = draw_pair(teachers.members, x.device)
+    apart = divergence_gradient(x, teachers, i, j)
+    return space.ascend(x, apart - divergence_gradient(x, student.at_rest, i, j))
+
+
+def draw_pair(members: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """A pair of different members, each `[1]`, uniform over all ordered pairs and never known to the host."""
+    i = torch.randint(members, (1,), device=device)
+    return i, (i + torch.randint(1, members, (1,), device=device)) % members
+
+
+def divergence_gradient(x: Tensor, ensemble: Ensemble, i: Tensor, j: Tensor) -> Tensor:
+    """The gradient of KL(sg(p_i(x)) || p_j(x)) at temperature one.
+
+    With the first argument held, the divergence and the cross-entropy have the same gradient.
+    """
+    with torch.no_grad():
+        held = at_least_float32(ensemble(x, i)).softmax(-1)
+
+    def cross_entropy(z: Tensor) -> tuple[Tensor, Tensor]:
+        values = -(held * at_least_float32(ensemble(z, j)).log_softmax(-1)).sum((0, 2))
+        return values, values
+
+    return input_gradient(cross_entropy, x)[0]
+
+
+def check_members(members: int) -> None:
+    if members < 2:
+        raise ValueError(f"teachers: a diversity needs at least 2 members, got {members}")
+
+
+def check_student(teachers: int, student: int) -> None:
+    if student < 2:
+        raise ValueError(
+            "student: tdiv-sdiv needs a student with members (batch_ensemble), got a plain network; "
+            "use tdiv, which asks only the teachers"
+        )
+    if student != teachers:
+        raise ValueError(f"student: expected {teachers} members, one for each teacher, got {student}")
