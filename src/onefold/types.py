@@ -32,9 +32,9 @@ class Student(Ensemble, Protocol):
 
 
 class Objective(Protocol):
-    """A loss: student logits `[m, B, K]`, teacher logits `[M, B, K]`, labels `[B]` to a scalar."""
+    """A loss: student logits `[m, B, K]`, teacher logits `[M, B, K]` if there are any, labels `[B]` to a scalar."""
 
-    def __call__(self, student: Tensor, teachers: Tensor, labels: Tensor) -> Tensor: ...
+    def __call__(self, student: Tensor, teachers: Tensor | None, labels: Tensor) -> Tensor: ...
 
 
 class Perturbation(Protocol):

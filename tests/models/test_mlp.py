@@ -28,9 +28,7 @@ def test_is_the_plain_product_of_its_weights(statistics: ChannelStatistics | Non
     np.testing.assert_allclose(net(x).detach().numpy(), expected)
 
 
-@pytest.mark.parametrize(
-    ("hidden", "known"), [((), 4 * 3 + 3), ((7,), 4 * 7 + 7 + 7 * 3 + 3), ((128, 128), 17_539)]
-)
+@pytest.mark.parametrize(("hidden", "known"), [((), 4 * 3 + 3), ((7,), 4 * 7 + 7 + 7 * 3 + 3), ((128, 128), 17_539)])
 def test_parameter_counts(hidden: Sequence[int], known: int) -> None:
     net = mlp(4, 3, hidden)
     assert sum(p.numel() for p in net.parameters()) == known

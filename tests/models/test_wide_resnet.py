@@ -56,9 +56,7 @@ def test_parameter_counts(width: int, classes: int, known: int) -> None:
     assert count(net) == known == parameters(28, width, classes)
 
 
-@pytest.mark.parametrize(
-    ("depth", "width", "classes", "channels"), [(10, 1, 2, 1), (16, 3, 7, 3), (40, 2, 10, 4)]
-)
+@pytest.mark.parametrize(("depth", "width", "classes", "channels"), [(10, 1, 2, 1), (16, 3, 7, 3), (40, 2, 10, 4)])
 def test_parameter_count_of_any_shape(depth: int, width: int, classes: int, channels: int) -> None:
     statistics = ChannelStatistics((0.5,) * channels, (0.25,) * channels)
     with torch.device("meta"):
@@ -98,9 +96,7 @@ def test_the_first_layer_standardises() -> None:
 
 def test_projections_stand_only_where_the_shape_changes() -> None:
     def projected(net: WideResNet) -> set[str]:
-        return {
-            name.removesuffix(".shortcut") for name, _ in net.named_modules() if name.endswith("shortcut")
-        }
+        return {name.removesuffix(".shortcut") for name, _ in net.named_modules() if name.endswith("shortcut")}
 
     with torch.device("meta"):
         assert projected(wrn28(1)) == {"stage2.0", "stage3.0"}

@@ -11,12 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from onefold.ensemble.fold import folded
-from onefold.ensemble.layers import R, RankOne, S, kind_of
+from onefold.ensemble.layers import kind_of
+from onefold.ensemble.rank_one import R, RankOne, S
 
 # The largest relative deviation that rounding explains, far below what one mixed-up member causes.
 ROUNDING = {torch.float32: 1e-2, torch.float64: 1e-6}
 # What members at factors one may differ from the original by.
 SAME = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+DEPENDS = (
+    "expected the answer for one example not to depend on the others in the batch, "
+    "got members that differ from their subnetworks"
+)
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -92,15 +98,12 @@ def first_disagreement(net: nn.Module, members: int, example: Tensor) -> Disagre
         if any(not torch.equal(a.values, b.values) for a, b in zip(alone, again, strict=False)):
             return None  # an answer that changes from call to call cannot be compared
         if [output.layer for output in alone] != [output.layer for output in together]:
-            return Disagreement(
-                "", f"{type(net).__name__}: expected every member to take one path through the layers"
-            )
+            return Disagreement("", f"{type(net).__name__}: expected every member to take one path through the layers")
         for whole, part in zip(together, alone, strict=True):
             if deviation(member_of(whole, members, m), part.values) > ROUNDING.get(part.values.dtype, 1e-2):
                 if whole.layer:
                     return Disagreement(whole.layer, "the members are not one after another in its batch")
-                return Disagreement("", f"{type(net).__name__}: expected the answer for one example not to depend on "
-                                        "the others in the batch, got members that differ from their subnetworks")  # fmt: skip
+                return Disagreement("", f"{type(net).__name__}: {DEPENDS}")
     return None
 
 
@@ -207,7 +210,7 @@ def outputs(net: nn.Module, layers: dict[str, int], x: Tensor) -> list[Output]:
 def member_of(output: Output, members: int, m: int) -> Tensor | None:
     """Member m's part, or nothing where the batch does not divide."""
     values, dim = output.values, output.batch_dim
-    return values.unflatten(dim, (members, -1)).select(dim, m) if values.shape[dim] % members == 0 else None
+    return torch.unflatten(values, dim, (members, -1)).select(dim, m) if values.shape[dim] % members == 0 else None
 
 
 def deviation(a: Tensor | None, b: Tensor) -> float:

@@ -38,6 +38,4 @@ def interpolate(student: BatchEnsemble | Plain, coefficients: Sequence[float]) -
 
 def check_student(function: str, student: object) -> None:
     if not isinstance(student, (BatchEnsemble, Plain)):
-        raise ValueError(
-            f"{function}: expected a student made by batch_ensemble, got {type(student).__name__}"
-        )
+        raise ValueError(f"{function}: expected a student made by batch_ensemble, got {type(student).__name__}")

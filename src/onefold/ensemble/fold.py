@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from onefold.ensemble import fast_path
-from onefold.ensemble.layers import RankOne, to_original
+from onefold.ensemble.layers import to_original
+from onefold.ensemble.rank_one import RankOne
 
 
 def folded(net: nn.Module, coefficients: Sequence[float]) -> nn.Module:

@@ -59,8 +59,7 @@ class Report:
         ):
             count, factors = sum(layer.parameters for layer in layers), sum(layer.factors for layer in layers)
             lines.append(
-                f"{title}: {len(layers)} layers, {count:,} parameters"
-                + f" + {factors:,} factors" * bool(factors)
+                f"{title}: {len(layers)} layers, {count:,} parameters" + f" + {factors:,} factors" * bool(factors)
             )
             lines += [
                 f"  {layer.name or '(the network itself)'}  {layer.kind}  {layer.parameters:,}"
@@ -95,15 +94,13 @@ def decide(
     check_keep(keep, names.values())
     for name, parameter in net.named_parameters():
         if isinstance(parameter, UninitializedParameter):
-            raise ValueError(
-                f"net: parameter '{name}' is not initialised; run the network once on an example first"
-            )
+            raise ValueError(f"net: parameter '{name}' is not initialised; run the network once on an example first")
     reasons: dict[int, str] = {}
     candidates = {id(m): m for m in net.modules() if kind_of(m) is not None}
     for key, module in candidates.items():
         kept = next((k for k in keep if names[key] == k or names[key].startswith(k + ".")), None)
         reasons[key] = f"kept by request ('{kept}')" if kept is not None else own_reason(module)
-    for key, reason in read_reasons(net, names).items():
+    for key, reason in read_reasons(net, guess=found is None).items():
         reasons[key] = reasons.get(key) or reason
     for name, reason in (found or {}).items():
         reasons[id(net.get_submodule(name))] = reason
@@ -151,19 +148,20 @@ def own_reason(module: nn.Module) -> str:
     return ""
 
 
-def read_reasons(net: nn.Module, names: Mapping[int, str]) -> dict[int, str]:
-    """Layers whose weight some module's code reads without calling them."""
+def read_reasons(net: nn.Module, guess: bool) -> dict[int, str]:
+    """Layers whose weight some module's code reads without calling them.
+
+    Where the code does not show which layer it reads, a guess suspects all that it could be; an example shows more.
+    """
     reasons: dict[int, str] = {}
     for module in net.modules():
         reads = weight_reads(module)
-        if not reads.names and not reads.untraced:
-            continue
         who = f"{type(module).__name__} reads its weight without calling it"
         for name, below in module.named_modules():
             if kind_of(below) is None or below is module:
                 continue
             if name.rpartition(".")[2] in reads.names or (
-                reads.untraced and through_containers(module, name)
+                guess and reads.untraced and through_containers(module, name)
             ):
                 reasons[id(below)] = who
     return reasons
@@ -214,8 +212,7 @@ def spread_over_ties(
                 elif len(places) > 1 and reasons[id(module)]:
                     reason = f"its weight is tied to '{names[id(module)]}': {reasons[id(module)]}"
             geometries = {
-                (getattr(m, "transposed", False), getattr(m, "groups", 1), parameter.dim())
-                for m, _ in weights
+                (getattr(m, "transposed", False), getattr(m, "groups", 1), parameter.dim()) for m, _ in weights
             }
             if len(geometries) > 1:
                 reason = "its weight is tied to a layer that uses it another way"
@@ -234,8 +231,7 @@ def sequence_first(net: nn.Module) -> set[int]:
     blocks = [
         m
         for m in net.modules()
-        if isinstance(m, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
-        and not m.self_attn.batch_first
+        if isinstance(m, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)) and not m.self_attn.batch_first
     ]
     return {id(layer) for block in blocks for layer in (block.linear1, block.linear2)}
 

@@ -7,7 +7,6 @@ Such code would pass the factors by. The byte code of everything reachable from 
 from __future__ import annotations
 
 import dis
-import functools
 import inspect
 import types
 from collections.abc import Iterator
@@ -44,15 +43,20 @@ class Reads(NamedTuple):
 def weight_reads(module: nn.Module) -> Reads:
     """What the code of this module reads of the layers below it."""
     own = module.__dict__.get("forward")  # an instance may carry a forward of its own
-    return _weight_reads(type(module), own.__func__ if isinstance(own, types.MethodType) else own)
+    key = (type(module), own.__func__ if isinstance(own, types.MethodType) else own)
+    if key not in KNOWN:
+        KNOWN[key] = search(*key)
+    return KNOWN[key]
 
 
-@functools.cache
-def _weight_reads(cls: type[nn.Module], own_forward: object) -> Reads:
+KNOWN: dict[tuple[type[nn.Module], object], Reads] = {}
+
+
+def search(cls: type[nn.Module], own_forward: object) -> Reads:
     names: set[str] = set()
     untraced = False
-    for function in _reachable(cls, own_forward):
-        first = function.__code__.co_varnames[:1]
+    for function, is_method in _reachable(cls, own_forward):
+        itself = function.__code__.co_varnames[:1] if is_method else ()
         for code in _nested(function.__code__):
             untraced |= any(constant in WEIGHTS for constant in code.co_consts if isinstance(constant, str))
             instructions = list(dis.get_instructions(code))
@@ -61,34 +65,32 @@ def _weight_reads(cls: type[nn.Module], own_forward: object) -> Reads:
             ):
                 if here.opname not in ("LOAD_ATTR", "LOAD_METHOD") or here.argval not in WEIGHTS:
                     continue
-                if (
-                    after is not None
-                    and after.opname in ("LOAD_ATTR", "LOAD_METHOD")
-                    and after.argval in HARMLESS
-                ):
+                if after is not None and after.opname in ("LOAD_ATTR", "LOAD_METHOD") and after.argval in HARMLESS:
                     continue
                 if before is not None and before.opname == "LOAD_ATTR":
                     names.add(str(before.argval))
-                elif before is None or (before.argval,) != first:  # `self.weight` is the module's own
+                elif before is None or (before.argval,) != itself:  # `self.weight` is the module's own
                     untraced = True
     return Reads(frozenset(names), untraced)
 
 
-def _reachable(cls: type[nn.Module], own_forward: object) -> Iterator[types.FunctionType]:
-    """Functions that `forward` may call: methods by name, and functions of the modules they are written in."""
+def _reachable(cls: type[nn.Module], own_forward: object) -> Iterator[tuple[types.FunctionType, bool]]:
+    """Functions that `forward` may call, and whether each is a method: methods by name, and the functions of the
+    modules they are written in."""
     start = [own_forward] if own_forward is not None else _definitions(cls, "forward")
-    stack = [f for f in map(_plain, start) if f is not None]
-    seen = set(stack)
+    stack = [(f, True) for f in map(_plain, start) if f is not None]
+    seen = {f for f, _ in stack}
     while stack:
-        function = stack.pop()
+        function, is_method = stack.pop()
         if function.__module__.startswith("torch."):
             continue  # torch's own layers are handled by kind, its functions take weights as arguments
-        yield function
+        yield function, is_method
         for name in {name for code in _nested(function.__code__) for name in code.co_names}:
-            found = [_plain(f) for f in (*_definitions(cls, name), function.__globals__.get(name))]
-            new = {f for f in found if f is not None} - seen
-            seen |= new
-            stack.extend(new)
+            methods = {_plain(f) for f in _definitions(cls, name)}
+            for found in methods | {_plain(function.__globals__.get(name))}:
+                if found is not None and found not in seen:
+                    seen.add(found)
+                    stack.append((found, found in methods))
 
 
 def _definitions(cls: type, name: str) -> list[object]:

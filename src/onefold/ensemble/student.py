@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from onefold.ensemble import check, fast_path
-from onefold.ensemble.layers import R, S, RankOne, factor_shapes, to_rank_one
+from onefold.ensemble.layers import factor_shapes, to_rank_one
 from onefold.ensemble.plan import Decision, Report, decide, report
+from onefold.ensemble.rank_one import R, RankOne, S
 from onefold.ensemble.twin import at_rest
 
 Init = Literal["ones", "normal"]
@@ -73,16 +74,14 @@ class BatchEnsemble(nn.Module):
             # The layers read the number of members off their factors: picked factors make a smaller ensemble.
             picked = {name: factor[members] for name, factor in self.factors().items()}
             logits = logits_of(self.net, tiled, picked)
-        return logits.unflatten(0, (count, -1))
+        return torch.unflatten(logits, 0, (count, -1))
 
     def factors(self) -> dict[str, nn.Parameter]:
         """Every r - 1 and s - 1 of the network, by name; tied ones once."""
         ends = (R.format(""), S.format(""))
         return {name: p for name, p in self.net.named_parameters() if name.endswith(ends)}
 
-    def parameter_groups(
-        self, lr: float, weight_decay: float, *, adaptive: bool = False
-    ) -> list[dict[str, Any]]:
+    def parameter_groups(self, lr: float, weight_decay: float, *, adaptive: bool = False) -> list[dict[str, Any]]:
         """Groups with which an ordinary optimizer takes the steps of algorithm 2.
 
         theta: gradient of the mean loss over the members, decay lambda. r_m and s_m: full gradient of the loss of
@@ -182,13 +181,11 @@ def convert(
         reasons = "; ".join(f"'{d.name}': {d.reason}" for d in decisions[:5])
         raise ValueError(
             f"net: {type(net).__name__} has no layer that can carry factors (Linear, convolutions, "
-            f"MultiheadAttention)" + (f"; left out: {reasons}" if reasons else "")
+            "MultiheadAttention)" + (f"; left out: {reasons}. An example=x may show that some can" if reasons else "")
         )
     was = {id(m): name for name, m in net.named_modules()}
     net_copy = copy.deepcopy(net)
-    tied: dict[
-        tuple[int, str], nn.Parameter
-    ] = {}  # one set of factors for each weight, however often it is used
+    tied: dict[tuple[int, str], nn.Parameter] = {}  # one set of factors for each weight, however often it is used
     added: dict[str, int] = {}
     for decision in converted:
         name = was[id(decision.module)]

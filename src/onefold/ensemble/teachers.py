@@ -13,7 +13,7 @@ from onefold.ensemble.student import logits_of
 
 
 class Teachers(nn.Module):
-    """Frozen networks in evaluation mode: `[B, ...]` to `[M, B, K]`. Made from copies; the networks given stay as they are.
+    """Frozen networks in evaluation mode: `[B, ...]` to `[M, B, K]`. The networks given are copied.
 
     The members may be of different architectures. Where all have the same one, an index tensor on any device picks
     members without waiting for its values: the picked weights are gathered from a stack of all members' weights, and
@@ -28,9 +28,7 @@ class Teachers(nn.Module):
             raise ValueError("networks: expected at least one teacher, got none")
         for m, network in enumerate(networks):
             if not isinstance(network, nn.Module):
-                raise ValueError(
-                    f"networks: expected torch.nn.Module, got {type(network).__name__} for teacher {m}"
-                )
+                raise ValueError(f"networks: expected torch.nn.Module, got {type(network).__name__} for teacher {m}")
         self.networks = nn.ModuleList(copy.deepcopy(network) for network in networks)
         self.alike = len(networks) > 1 and all(same_architecture(networks[0], n) for n in networks[1:])
         self.requires_grad_(False).eval()
@@ -43,24 +41,25 @@ class Teachers(nn.Module):
     def members(self) -> int:
         return len(self.networks)
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> Self:  # noqa: ARG002
         """Teachers stay in evaluation mode, whatever contains them."""
         return super().train(False)
 
     def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
-        """Logits of all teachers, or of those an index tensor picks; they carry gradients to x where it asks for them."""
+        """Logits of all teachers, or of those an index tensor picks, with gradients to x where it asks for them."""
         if members is None:
             return self.stacked([logits_of(network, x) for network in self.networks], range(self.members))
         if members.device.type == "cpu" and not torch.compiler.is_compiling():
             picked = members.tolist()  # on the host already: nothing to wait for
             return self.stacked([logits_of(self.networks[m], x) for m in picked], picked)
         if not self.alike:
-            return self(x)[members]
+            return self.forward(x)[members]
+        stacks: dict[str, Tensor] = self.__dict__["stack"]
         answers = []
         for k in range(members.shape[0]):
             # index_select keeps the choice on the device; indexing with a scalar tensor may ask for its value.
             which = members[k : k + 1]
-            weights = {name: stack.index_select(0, which).squeeze(0) for name, stack in self.stack.items()}
+            weights = {name: stack.index_select(0, which).squeeze(0) for name, stack in stacks.items()}
             answers.append(logits_of(self.networks[0], x, weights))
         return torch.stack(answers)
 
@@ -84,12 +83,10 @@ class Teachers(nn.Module):
                 stack[name] = torch.stack([own[name].data for own in owners])
                 for own, values in zip(owners, stack[name], strict=True):
                     own[name].data = values
-        self.__dict__["stack"] = (
-            stack  # not a parameter: the networks hold these values under their own names
-        )
+        self.__dict__["stack"] = stack  # not a parameter: the networks hold these values under their own names
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.restack()
         return self
 
@@ -126,7 +123,7 @@ def equal(a: object, b: object) -> bool:
     if isinstance(a, dict):
         return a.keys() == cast(Any, b).keys() and all(equal(a[k], cast(Any, b)[k]) for k in a)
     if isinstance(a, Tensor):
-        return a.shape == cast(Tensor, b).shape and bool((a == b).all())
+        return torch.equal(a, cast(Tensor, b))
     try:
         return a is b or bool(a == b)
     except Exception:  # an attribute that cannot be compared

@@ -69,7 +69,8 @@ class Accumulator:
     def all_reduce(self, group: dist.ProcessGroup | None = None) -> Self:
         """Merges the states of all processes, in place: call it once, after the last update.
 
-        Does nothing where `torch.distributed` is not in use.
+        Does nothing where `torch.distributed` is not in use. A process that may see no batch names its `device`
+        beforehand, where the group works on one kind only.
         """
         if dist.is_available() and dist.is_initialized():
             for sums in self._sums.values():
@@ -88,6 +89,4 @@ class Accumulator:
         mine = {key: list(sums.shape) for key, sums in self._sums.items()}
         theirs = {key: list(sums.shape) for key, sums in state.items()}
         if mine != theirs:
-            raise ValueError(
-                f"{name}: expected sums of shapes {mine}, got {theirs}; make both with the same arguments"
-            )
+            raise ValueError(f"{name}: expected sums of shapes {mine}, got {theirs}; make both with the same arguments")

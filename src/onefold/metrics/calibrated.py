@@ -11,6 +11,11 @@ import warnings
 import torch
 from torch import Tensor, nn
 
+from onefold.metrics.calibration import check_temperature
+
+# Ends of a network through which a factor passes as it is, when evaluated.
+_CHANGES_NOTHING = (nn.Identity, nn.Dropout, nn.Flatten)
+
 
 class Calibrated(nn.Module):
     """A network whose logits are divided by a temperature that travels in its state dict."""
@@ -41,8 +46,7 @@ def calibrated(model: nn.Module, temperature: float, example: Tensor | None = No
     inputs) the network returns the very tensor that the layer made. Otherwise the copy comes inside a
     `Calibrated`, which divides. With an example the folded network's logits are compared with the model's.
     """
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise ValueError(f"temperature: expected a positive finite number, got {temperature}")
+    check_temperature(temperature)
     # Looked at in a copy: a forward pass may write to the network, and evaluation is what is calibrated.
     probe = copy.deepcopy(model).eval()
     name = _last_linear(probe, example)
@@ -50,21 +54,21 @@ def calibrated(model: nn.Module, temperature: float, example: Tensor | None = No
         folded = copy.deepcopy(model)
         layer = folded.get_submodule(name)
         assert isinstance(layer, nn.Linear)
-        _divide(layer, temperature)
-        if _finite(layer) and (example is None or _agree(model, folded, temperature, example)):
+        if _divide(layer, temperature) and (example is None or _agree(model, folded, temperature, example)):
             return folded
     return Calibrated(copy.deepcopy(model), temperature)
 
 
-def _divide(layer: nn.Linear, temperature: float) -> None:
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.div_(temperature)
-
-
-def _finite(layer: nn.Linear) -> bool:
-    """Half-precision weights may overflow where T is small."""
-    return all(bool(p.isfinite().all()) for p in layer.parameters())
+@torch.no_grad()
+def _divide(layer: nn.Linear, temperature: float) -> bool:
+    """Divides the layer by T, and says whether its precision holds the result: half precision may overflow."""
+    held = True
+    for parameter in layer.parameters():
+        before = parameter.cpu().double()
+        parameter.div_(temperature)
+        error = (parameter.cpu().double() * temperature - before).abs().max()
+        held &= bool(error <= 4 * torch.finfo(parameter.dtype).eps * before.abs().max())
+    return held
 
 
 def _agree(model: nn.Module, folded: nn.Module, temperature: float, example: Tensor) -> bool:
@@ -91,8 +95,8 @@ def _last_linear(model: nn.Module, example: Tensor | None) -> str | None:
 
 def _traced(model: nn.Module) -> tuple[bool, str | None]:
     """Whether the forward pass can be traced, and the linear layer that ends it."""
-    # The trace starts inside the model's own hooks and would not see them.
-    if model._forward_hooks or model._forward_pre_hooks:
+    # The trace starts inside these and would not see them.
+    if _hooked(model):
         return False, None
     root = copy.deepcopy(model)  # the trace may leave stand-ins for tensors in it
     try:
@@ -105,16 +109,23 @@ def _traced(model: nn.Module) -> tuple[bool, str | None]:
     except Exception:  # whatever a forward pass may do with a stand-in
         return False, None
     (answer,) = next(node for node in graph.nodes if node.op == "output").args
-    if not isinstance(answer, torch.fx.Node) or answer.op != "call_module":
+    while isinstance(answer, torch.fx.Node) and answer.op == "call_module" and len(answer.users) == 1:
+        layer = root.get_submodule(str(answer.target))
+        if type(layer) not in _CHANGES_NOTHING or _hooked(layer):
+            break
+        answer = answer.args[0] if answer.args else None
+    else:  # not a module's output, or one with a second user, which may change it in place
         return True, None
-    layer = root.get_submodule(str(answer.target))
     memory = {p.untyped_storage().data_ptr() for p in layer.parameters()}
     calls = [n for n in graph.nodes if n.op == "call_module" and root.get_submodule(str(n.target)) is layer]
     reads = [_attribute(root, str(n.target)) for n in graph.nodes if n.op == "get_attr"]
     shared = any(isinstance(t, Tensor) and t.untyped_storage().data_ptr() in memory for t in reads)
-    # A second user of the answer may change it in place.
-    alone = len(calls) == 1 and not shared and len(answer.users) == 1
-    return True, str(answer.target) if alone else None
+    return True, str(answer.target) if len(calls) == 1 and not shared else None
+
+
+def _hooked(module: nn.Module) -> bool:
+    """Whether calling the module is more than its class's forward pass."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
 def _attribute(model: nn.Module, path: str) -> object:
@@ -147,9 +158,7 @@ def _observed(model: nn.Module, example: Tensor) -> str | None:
 
 def _plain(model: nn.Module, layer: nn.Module) -> bool:
     """Whether the layer is nothing but an `nn.Linear` with weights that are its own."""
-    if type(layer) is not nn.Linear or "forward" in vars(layer):
-        return False
-    if layer._forward_hooks or layer._forward_pre_hooks:
+    if type(layer) is not nn.Linear or _hooked(layer):
         return False
     own = dict(layer.named_parameters())
     if not own or any(not p.is_floating_point() for p in own.values()) or set(own) - {"weight", "bias"}:

@@ -23,11 +23,18 @@ def _chunks(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield logits[:, begin : begin + rows], labels[begin : begin + rows]
 
 
+def check_temperature(temperature: float) -> None:
+    """Refuses what is not a positive number."""
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise ValueError(f"temperature: expected a positive finite number, got {temperature}")
+
+
 def tempered(logits: Tensor, temperature: float) -> Tensor:
     """Log-probabilities `[B, K]` of the prediction at a temperature: log_softmax(z / T).
 
     z are the logits `[B, K]`, or the log of the members' mean probabilities for logits `[M, B, K]`.
     """
+    check_temperature(temperature)
     z = at_least_float32(logits) if logits.dim() == 2 else log_mean_probabilities(as_members(logits))
     return torch.log_softmax(z / temperature, dim=-1)
 
@@ -35,10 +42,11 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     """The temperature T that minimises the mean of - log softmax(z / T)_y over validation data.
 
-    z are logits `[N, K]`, or the log of the mean probabilities of members `[M, N, K]`; labels y are `[N]`. The
-    loss is convex in 1/T, so its derivative changes sign at most once: Newton's method over log T in float64,
-    kept inside a bracket by bisection, finds where, to rounding. T stays from 0.001 to 1000, and is that bound
-    where the loss falls beyond it: 0.001 if every answer is right, 1000 if the logits say nothing of the labels.
+    z are logits `[N, K]`, or the log of the mean probabilities of members `[M, N, K]`; labels y are `[N]`.
+    The loss is convex in 1/T, so its derivative changes sign at most once: Newton's method over log T in
+    float64, kept inside a bracket by bisection, finds where, to rounding. T stays from 0.001 to 1000, and is
+    that bound where the loss falls beyond it: 0.001 if every answer is right, 1000 if the logits say nothing
+    of the labels.
     """
     logits = as_members(logits).detach()
     check_logits("logits", logits)
@@ -65,7 +73,7 @@ def _minimise(logits: Tensor, labels: Tensor) -> float:
     # s = - log T; the slope is negative at `low` and positive at `high`.
     s, bound = 0.0, -math.log(LOWEST if slope < 0 else HIGHEST)
     beyond, _ = _derivatives(logits, labels, math.exp(bound))
-    if slope * beyond >= 0:
+    if beyond == 0 or (beyond < 0) == (slope < 0):
         return LOWEST if slope < 0 else HIGHEST
     low, high = (s, bound) if slope < 0 else (bound, s)
     last = high - low
@@ -117,9 +125,7 @@ def evaluate_predictions(
     if val_logits is None or val_labels is None:
         return metrics
     if val_logits.shape[-1] != logits.shape[2]:
-        raise ValueError(
-            f"val_logits: expected {logits.shape[2]} classes as in logits, got {val_logits.shape[-1]}"
-        )
+        raise ValueError(f"val_logits: expected {logits.shape[2]} classes, got {val_logits.shape[-1]}")
     temperature = fit_temperature(val_logits, val_labels)
     scaled = Classification(logits.shape[2], bins, logits.device)
     for z, y in _chunks(logits, labels):

@@ -45,8 +45,8 @@ class Classification(Accumulator):
         entropy  mean of - sum_k p_k log p_k, in nats
 
     `ace` is formed from groups of confidences whose 1 - confidence has the same leading bits. It departs from
-    `adaptive_ece` only by the order within a group on a border of two bins: by n / 2 N at most for each border,
-    n being the examples of that group, and not at all where they share one confidence.
+    `adaptive_ece` only by the order within a group on a border of two bins: by n / 2 N at most for each
+    border, n being the examples of that group, and not at all where they share one confidence.
     """
 
     def __init__(self, classes: int, bins: int = 15, device: torch.device | str | None = None) -> None:
@@ -100,16 +100,14 @@ class Classification(Accumulator):
         sums["totals"] += torch.stack([t.to(dtype) for t in totals], dim=-1).sum(dim=0)
 
         examples, hits, sure = ones.to(dtype), correct.to(dtype), confidence.to(dtype)
-        sums["bins"].index_add_(
-            0, equal_width_bins(confidence, self.bins), torch.stack([examples, sure, hits], dim=-1)
-        )
-        # 1 - confidence is exact from one half upward.
+        bin_ = equal_width_bins(confidence, self.bins)
+        sums["bins"].index_add_(0, bin_, torch.stack([examples, sure, hits], dim=-1))
+        # The subtraction is exact from one half upward.
         cell = magnitude_cells(1 - confidence, lowest=_LOWEST, octaves=_OCTAVES, bits=_BITS)
         sums["cells"].index_add_(0, cell, torch.stack([examples, sure - hits], dim=-1))
 
-        place = (
-            equal_width_bins(p, self.bins) + torch.arange(self.classes, device=p.device) * self.bins
-        )  # [B, K]
+        first = torch.arange(self.classes, device=p.device) * self.bins
+        place = first + equal_width_bins(p, self.bins)  # [B, K]
         classwise = sums["classwise"].view(-1)
         classwise.index_add_(0, place.flatten(), p.to(dtype).flatten())
         classwise.index_add_(0, place.gather(1, row)[:, 0], -examples)
@@ -147,7 +145,5 @@ class Classification(Accumulator):
                 "look for a diverged network"
             )
         if misplaced:
-            raise ValueError(
-                f"labels: expected classes 0 to {self.classes - 1}, got {misplaced} of {count} outside"
-            )
+            raise ValueError(f"labels: expected classes 0 to {self.classes - 1}, got {misplaced} of {count} outside")
         return totals[:5]

@@ -50,7 +50,5 @@ class DiversityMeter(Accumulator):
         if not count:
             raise ValueError("no examples: expected at least one update before compute")
         if broken:
-            raise ValueError(
-                f"logits: expected finite logits, got {broken:.0f} of {count:.0f} examples that are not"
-            )
+            raise ValueError(f"logits: expected finite logits, got {broken:.0f} of {count:.0f} examples that are not")
         return {"diversity": total / count, "count": count}

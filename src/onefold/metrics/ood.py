@@ -101,6 +101,4 @@ class OutOfDistribution(Accumulator):
 
 def _check_score(name: str, score: Tensor) -> None:
     if not score.is_floating_point() or score.dim() != 1:
-        raise ValueError(
-            f"{name}: expected floating-point scores [B], got {score.dtype} of shape {list(score.shape)}"
-        )
+        raise ValueError(f"{name}: expected floating-point scores [B], got {score.dtype} of shape {list(score.shape)}")

@@ -32,9 +32,7 @@ def wide_resnet(
     return WideResNet((depth - 4) // 6, width, classes, statistics)
 
 
-def wrn28(
-    width: int, classes: int = 10, statistics: ChannelStatistics = CIFAR10, channels: int = 3
-) -> WideResNet:
+def wrn28(width: int, classes: int = 10, statistics: ChannelStatistics = CIFAR10, channels: int = 3) -> WideResNet:
     """WRN28xk, the paper's network for CIFAR (k = 1 and 4) and TinyImageNet (k = 4)."""
     return wide_resnet(28, width, classes, statistics, channels)
 

@@ -7,6 +7,9 @@ from torch import Tensor
 
 from onefold.objectives.precision import widest
 
+REG=1e-14
+REF=1
+CEN=True
 ITERATIONS = 20  # twice what the hardest of 100,000 random programmes needs; a converged one stands still
 BACK_OFF = 0.995  # how much of the way to the nearest bound a step may go
 ROUNDED = 1e-6  # a cap of 1/M that was rounded to single precision is still 1/M
@@ -70,7 +73,10 @@ def minimise(curve: Tensor, slope: Tensor, below: float) -> Tensor:
     dual = (toward * slope.unsqueeze(-2)).clamp(min=0) + 1  # c = dual_below - dual_above: feasible
     for _ in range(ITERATIONS):
         stiffness = dual / slack
-        inverse = inverse_on_plane(curve + eye * (stiffness.sum(-2) + eps).unsqueeze(-1), eye)
+        hessian = curve + eye * stiffness.sum(-2).unsqueeze(-1)
+        hessian = hessian + REG * eye * hessian
+        inverse = inverse_on_plane(hessian, eye)
+        ones=inverse.sum(-1)
         residual = matvec(curve, v) + slope - (toward * dual).sum(-2)
 
         def newton(
@@ -82,7 +88,13 @@ def minimise(curve: Tensor, slope: Tensor, below: float) -> Tensor:
         ) -> tuple[Tensor, Tensor, Tensor]:
             """The step after which slack * dual has, to first order, changed by `wanted`."""
             push = wanted / slack
-            dv = matvec(inverse, (toward * push).sum(-2) - residual)
+            rhs = (toward * push).sum(-2) - residual
+            dv = torch.zeros_like(rhs); y = torch.zeros_like(rhs[...,:1])
+            for _ in range(REF+1):
+                t = matvec(inverse, rhs - matvec(hessian, dv) - y)
+                dy = (t.sum(-1, keepdim=True) + dv.sum(-1, keepdim=True)) / ones.sum(-1,keepdim=True)
+                dv = dv + t - ones*dy
+                y = y + dy
             dslack = toward * dv.unsqueeze(-2)
             return dv, dslack, push - stiffness * dslack
 
@@ -112,16 +124,14 @@ def inverse_on_plane(matrix: Tensor, eye: Tensor) -> Tensor:
     diagonal is scaled to one first, since that of an interior point method spreads over twenty decades.
     """
     root = matrix.diagonal(dim1=-2, dim2=-1).rsqrt()
-    inverse = matrix * root.unsqueeze(-1) * root.unsqueeze(-2) + 1e-8 * eye
+    inverse = matrix * root.unsqueeze(-1) * root.unsqueeze(-2)
     for unit in eye.unbind():
         column = (inverse * unit).sum(-1, keepdim=True)
         cleared = torch.where(unit > 0, unit.unsqueeze(-1), inverse)
         row = (cleared * unit.unsqueeze(-1)).sum(-2, keepdim=True) / (column * unit.unsqueeze(-1)).sum(-2, keepdim=True)
         inverse = cleared - (column - unit.unsqueeze(-1)) * row
     inverse = inverse * root.unsqueeze(-1) * root.unsqueeze(-2)
-    ones = inverse.sum(-1)
-    return inverse - ones.unsqueeze(-1) * ones.unsqueeze(-2) / ones.sum(-1)[..., None, None]
-
+    return inverse
 
 def matvec(matrix: Tensor, vector: Tensor) -> Tensor:
     """Written out: a matrix product would be rounded to half precision under autocast."""

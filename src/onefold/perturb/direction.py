@@ -33,6 +33,4 @@ def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tenso
 
 def check_inputs(x: Tensor) -> None:
     if not x.is_floating_point():
-        raise ValueError(
-            f"x: a perturbation needs floating-point inputs, got {x.dtype}; divide images by 255"
-        )
+        raise ValueError(f"x: a perturbation needs floating-point inputs, got {x.dtype}; divide images by 255")

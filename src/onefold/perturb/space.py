@@ -33,9 +33,7 @@ class InputSpace:
     def of(x: Tensor, step: float = 0.1) -> InputSpace:
         """For inputs that are not pixels: `step` times each feature's deviation over the data, no clipping."""
         if not x.is_floating_point() or x.shape[0] < 2:
-            raise ValueError(
-                f"x: expected at least two floating-point examples, got {x.dtype} {list(x.shape)}"
-            )
+            raise ValueError(f"x: expected at least two floating-point examples, got {x.dtype} {list(x.shape)}")
         return InputSpace(scale=step * x.std(0), low=None, high=None)
 
     def move(self, x: Tensor, steps: Tensor) -> Tensor:

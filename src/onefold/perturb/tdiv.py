@@ -21,7 +21,7 @@ def tdiv(x: Tensor, teachers: Ensemble, student: Student, *, space: InputSpace =
 def tdiv_sdiv(x: Tensor, teachers: Ensemble, student: Student, *, space: InputSpace = PIXELS) -> Tensor:
     """x + eta g / |g| with g the gradient of TDiv(x) - SDiv(x); eta = sqrt(D)/255.
 
-    SDiv(x) = KL(sg(p_Si(x)) || p_Sj(x)) for the same pair i != j, drawn once for the batch, and a student that runs with
+    SDiv(x) = KL(sg(p_Si(x)) || p_Sj(x)) for the same pair i != j, drawn once for the batch, and a student that uses
     its running statistics.
     """
     check_inputs(x)

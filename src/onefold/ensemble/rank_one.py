@@ -1,0 +1,69 @@
+"""What the converted layers have in common: a weight theta o (r_m s_m^T) for member m.
+
+Their inputs hold the members one after another. The factors are stored as offsets from one, so that ordinary weight
+decay pulls them toward one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+R, S = "{}_r_minus_one", "{}_s_minus_one"
+
+
+def outer_product(r: Tensor, s: Tensor, groups: int = 1, transposed: bool = False) -> Tensor:
+    """r_m s_m^T in the layout of the weight: `[M, out, in/groups]`, transposed `[M, in, out/groups]`."""
+    m = r.shape[0]
+    rows, columns = (r, s) if transposed else (s, r)
+    blocks = rows.reshape(m, groups, -1, 1) * columns.reshape(m, groups, 1, -1)
+    return blocks.flatten(1, 2)
+
+
+class RankOne(nn.Module):
+    """What the converted layers have in common. `layer_name` is for messages, `batch_dim` holds M * B."""
+
+    original: type[nn.Module]
+    rebuild: Callable[[type[nn.Module]], nn.Module]
+    layer_name: str
+    batch_dim: int
+
+    @property
+    def weight_names(self) -> list[str]:
+        return ["weight"]
+
+    def factors(self, name: str = "weight") -> tuple[Tensor, Tensor]:
+        """r `[M, in]` and s `[M, out]`."""
+        return 1 + getattr(self, R.format(name)), 1 + getattr(self, S.format(name))
+
+    def multipliers(self, name: str = "weight") -> Tensor:
+        """r_m s_m^T for every member, in the layout of the weight and with its number of dimensions."""
+        product = outer_product(
+            *self.factors(name),
+            groups=getattr(self, "groups", 1),
+            transposed=getattr(self, "transposed", False),
+        )
+        dims = cast(Tensor, getattr(self, name)).dim()
+        return product.reshape(*product.shape, *(1,) * (dims - 2))
+
+    def member_weights(self, name: str = "weight") -> Tensor:
+        """theta o (r_m s_m^T) for every member: `[M, *weight.shape]`."""
+        return cast(Tensor, getattr(self, name)) * self.multipliers(name)
+
+    def split(self, x: Tensor, members: int, dim: int) -> Tensor:
+        """`[.., M * B, ..]` as `[.., M, B, ..]`."""
+        if x.shape[dim] % members:
+            raise ValueError(
+                f"layer '{self.layer_name}': expected {members} members along dimension {dim}, "
+                f"got an input of shape {list(x.shape)}; the network calls this layer on something that is "
+                "not batch-first. Convert with batch_ensemble(..., example=x), which finds out, "
+                f"or leave it shared with keep=['{self.layer_name}']"
+            )
+        return torch.unflatten(x, dim, (members, -1))
+
+    def __reduce_ex__(self, _protocol: object) -> Any:
+        # The subclass is made at run time, so pickle and deepcopy rebuild it from the original class.
+        return type(self).rebuild, (type(self).original,), self.__dict__

@@ -1,0 +1,283 @@
+"""The temperature folded into networks, or put around those that do not end in a linear layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import timm
+import torch
+import torchvision
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+from onefold.metrics import Calibrated, calibrated
+
+T = 2.5
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+
+
+def check(model: nn.Module, x: Tensor, folds: bool, example: Tensor | None = None) -> nn.Module:
+    model.eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        expected = model(x) / T
+        result = calibrated(model, T, example)
+        torch.testing.assert_close(result(x), expected, rtol=1e-4, atol=1e-5)
+    after = model.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    if folds:
+        assert type(result) is type(model)
+        assert list(result.state_dict()) == list(before)
+    else:
+        assert isinstance(result, Calibrated)
+        assert result.state_dict()["temperature"] == T
+    return result
+
+
+class LogSoftmax(nn.Module):
+    """Ends in a function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = mlp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log_softmax(self.net(x), dim=-1)
+
+
+class RegisteredLate(nn.Module):
+    """The linear layer registered last is not the one that answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = nn.Linear(8, 4)
+        self.first = nn.Linear(6, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.answer(self.first(x).relu())
+
+
+class Scaled(nn.Module):
+    """Something comes after the linear layer, though only in evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.fc(x)
+        return logits if self.training else logits + 1
+
+
+class InPlace(nn.Module):
+    """Returns the layer's tensor, but changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.fc(x)
+        logits.add_(1)
+        return logits
+
+
+class Twice(nn.Module):
+    """Calls its last layer twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.fc(x).relu())
+
+
+class Tied(nn.Module):
+    """Two layers, one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.last.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x).relu())
+
+
+class ReadsWeight(nn.Module):
+    """Uses the last layer's weight in a function too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(torch.nn.functional.linear(x, self.fc.weight.t()))
+
+
+class ByArgument(nn.Module):
+    """Ends otherwise when called with the inputs alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor, raw: Any = None) -> Tensor:
+        logits = self.fc(x)
+        return torch.log_softmax(logits, dim=-1) if raw is None else logits
+
+
+class Branching(nn.Module):
+    """Cannot be traced: looks at the values."""
+
+    def __init__(self, after: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.fc = nn.Linear(6, 8), nn.Linear(8, 4)
+        self.after = after
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        return self.after(self.fc(h.relu() if h.sum() > 0 else h.tanh()))
+
+
+class Loud(nn.Linear):
+    """A linear layer with a forward pass of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 1
+
+
+def same(logits: Tensor) -> Tensor:
+    return logits
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        mlp(),
+        RegisteredLate(),
+        nn.Linear(6, 4),
+        nn.Linear(6, 4, bias=False),
+        nn.Sequential(nn.Linear(6, 4), nn.Dropout(), nn.Identity()),
+        nn.Sequential(mlp(), nn.ReLU(), nn.Sequential(nn.Linear(4, 3))),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_networks_that_end_in_a_linear_layer_are_folded(model: nn.Module) -> None:
+    x = torch.randn(5, 6)
+    check(model, x, folds=True)
+    check(model, x, folds=True, example=torch.randn(2, 6))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogSoftmax(),
+        Scaled(),
+        InPlace(),
+        Twice(),
+        Tied(),
+        ReadsWeight(),
+        ByArgument(),
+        nn.Sequential(nn.Linear(6, 4), nn.ReLU()),
+        nn.Sequential(Loud(6, 4)),
+        nn.Sequential(parametrizations.weight_norm(nn.Linear(6, 4))),
+        nn.Sequential(nn.Flatten()),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_all_others_are_wrapped(model: nn.Module) -> None:
+    x = torch.randn(5, 6)
+    check(model, x, folds=False)
+    check(model, x, folds=False, example=torch.randn(2, 6))
+
+
+def test_what_cannot_be_traced_is_folded_on_the_evidence_of_an_example_alone() -> None:
+    x = torch.randn(5, 6)
+    check(Branching(same), x, folds=False)
+    check(Branching(same), x, folds=True, example=x)
+    check(Branching(lambda logits: logits + 1), x, folds=False, example=x)
+    check(Branching(lambda logits: logits.add_(1)), x, folds=False, example=x)
+    check(Branching(torch.sigmoid), x, folds=False, example=x)
+
+
+def test_hooks_and_patched_forward_passes_are_wrapped() -> None:
+    x = torch.randn(5, 6)
+    on_layer, on_model, patched = mlp(), mlp(), mlp()
+    on_layer[2].register_forward_hook(lambda _module, _inputs, output: output + 1)
+    on_model.register_forward_hook(lambda _module, _inputs, output: output + 1)
+    weight = patched[2].weight
+    patched[2].forward = lambda x: x @ weight.T + 1  # type: ignore[method-assign,operator,union-attr]
+    for model in (on_layer, on_model):
+        check(model, x, folds=False)
+        check(model, x, folds=False, example=x)
+    check(patched, x, folds=False)
+
+
+def test_a_buffer_that_shares_the_weight_is_wrapped() -> None:
+    model = mlp()
+    model.register_buffer("view", model[2].weight.detach()[0])
+    check(model, torch.randn(5, 6), folds=False)
+
+
+def test_half_precision_that_cannot_hold_the_quotient_is_wrapped() -> None:
+    model = nn.Linear(6, 4, dtype=torch.float16)
+    nn.init.constant_(model.weight, 100.0)
+    assert isinstance(calibrated(model, 1e-3), Calibrated)
+    assert type(calibrated(model, 2.0)) is nn.Linear
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("make", [mlp, LogSoftmax])
+def test_mode_and_gradients_stay(make: Callable[[], nn.Module], training: bool) -> None:
+    model = make().train(training)
+    result = calibrated(model, T, torch.randn(2, 6))
+    assert result.training is training
+    assert model.training is training
+    assert all(p.requires_grad for p in result.parameters())
+
+
+def test_wrapper_keeps_its_temperature_in_the_state_dict() -> None:
+    source, target = Calibrated(mlp(), T), Calibrated(mlp(), 1.0)
+    target.load_state_dict(source.state_dict())
+    x = torch.randn(3, 6)
+    torch.testing.assert_close(target(x), source(x))
+    assert target(x.bfloat16().float()).dtype == torch.float32
+    assert source.to(torch.float64)(x.double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
+def test_wrong_temperatures_are_refused(temperature: float) -> None:
+    with pytest.raises(ValueError, match="temperature: expected a positive finite number"):
+        calibrated(mlp(), temperature)
+
+
+def test_wrapper_refuses_what_is_not_a_tensor() -> None:
+    class Pair(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return x, x
+
+    with pytest.raises(ValueError, match="got tuple"):
+        calibrated(Pair(), T)(torch.randn(2, 3))
+
+
+@pytest.mark.parametrize("make", [mlp, LogSoftmax])
+def test_both_can_be_exported(make: Callable[[], nn.Module]) -> None:
+    model, x = make().eval(), torch.randn(5, 6)
+    program = torch.export.export(calibrated(model, T), (x,))
+    torch.testing.assert_close(program.module()(x), model(x) / T)
+
+
+def test_torchvision_and_timm_networks_are_folded() -> None:
+    x = torch.randn(2, 3, 32, 32)
+    check(torchvision.models.resnet18(num_classes=10), x, folds=True)
+    vit = timm.create_model("vit_tiny_patch16_224", pretrained=False, num_classes=10, img_size=32, depth=2)
+    nn.init.normal_(vit.head.weight)
+    check(vit, x, folds=True)
+    check(vit, x, folds=True, example=x)
