@@ -42,9 +42,9 @@ def test_nesterov_steps_by_hand(init: str) -> None:
         for m in range(M):
             hidden = torch.tanh(F.linear(x, w1 * torch.outer(s1[m], r1[m]), b1))
             losses.append(loss(F.linear(hidden, w2 * torch.outer(s2[m], r2[m]), b2), targets[m]))
-        of_theta = torch.autograd.grad(sum(losses) / M, theta, retain_graph=True)
+        of_theta = torch.autograd.grad(torch.stack(losses).mean(), theta, retain_graph=True)
         # row m of a factor enters the loss of member m alone: the gradient of the sum is each one's full gradient
-        of_factors = torch.autograd.grad(sum(losses), by_hand)
+        of_factors = torch.autograd.grad(torch.stack(losses).sum(), by_hand)
         pull = DECAY if init == "ones" else 0.0
         gradients = [g + DECAY * p.detach() for g, p in zip(of_theta, theta, strict=True)]
         gradients += [g + pull * (p.detach() - 1) for g, p in zip(of_factors, by_hand, strict=True)]

@@ -19,7 +19,7 @@ def test_it_answers_as_evaluation_mode_does_and_changes_no_mode() -> None:
     student = batch_ensemble(network(), 2, "normal")
     x = torch.randn(6, 4)
     student(x)
-    statistics = student.net[1].running_mean.clone()  # type: ignore[index, operator]
+    statistics = student.net[1].running_mean.clone()  # type: ignore[index]
     answer = student.at_rest(x)
     assert student.net.training
     assert torch.equal(student.net[1].running_mean, statistics)  # type: ignore[index]

@@ -53,7 +53,7 @@ class Attention(nn.Module):
             masks["attn_mask"][:, 0, 1] = True
         y, weights = attention(x, x if same else other, x if same else values, need_weights=True, **masks)
         y = y if attention.batch_first else y.transpose(0, 1)
-        return y.mean(1) + weights.mean((1, 2))[:, None]
+        return torch.as_tensor(y.mean(1) + weights.mean((1, 2))[:, None])
 
 
 def conv(kind: type[nn.Module], **kwargs: Any) -> nn.Module:

@@ -94,7 +94,7 @@ def first_disagreement(net: nn.Module, members: int, example: Tensor) -> Disagre
     together = outputs(probe, layers, x.repeat(members, *(1,) * (x.dim() - 1)))
     for m in {0, members - 1}:
         member = folded(probe, [float(i == m) for i in range(members)])
-        alone, again = outputs(member, layers, x), outputs(member, layers, x)
+        alone, again = outputs(member, layers, x), outputs(member, layers, x, seed=1)
         if any(not torch.equal(a.values, b.values) for a, b in zip(alone, again, strict=False)):
             return None  # an answer that changes from call to call cannot be compared
         if [output.layer for output in alone] != [output.layer for output in together]:
@@ -113,7 +113,7 @@ def same_as_original(net: nn.Module, members: int, original: nn.Module, example:
     for factor in factors(probe):
         factor.data.zero_()
     x = examples(example, 2)
-    (answer,), (again,) = outputs(plain, {}, x), outputs(plain, {}, x)
+    (answer,), (again,) = outputs(plain, {}, x), outputs(plain, {}, x, seed=1)
     if not torch.equal(answer.values, again.values):
         return  # it does not even agree with itself
     (whole,) = outputs(probe, {}, x.repeat(members, *(1,) * (x.dim() - 1)))
@@ -145,7 +145,7 @@ def comparable(net: Module) -> Module:
     return net.float() if half else net
 
 
-def run(net: nn.Module, x: Tensor) -> Tensor:
+def run(net: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
     """Logits, without gradients, autocast or a trace in the random state; integer inputs (tokens) as they are."""
     dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), x.dtype)
     x = x.to(dtype) if x.is_floating_point() else x
@@ -155,6 +155,7 @@ def run(net: nn.Module, x: Tensor) -> Tensor:
         torch.no_grad(),
         torch.autocast(x.device.type, enabled=False),
     ):
+        torch.manual_seed(seed)
         answer = net(x)
     answer = getattr(answer, "logits", answer)
     if not isinstance(answer, Tensor):
@@ -192,7 +193,7 @@ def usual_batch_dim(layer: nn.Module) -> int:
     return 1 if isinstance(layer, nn.MultiheadAttention) and not layer.batch_first else 0
 
 
-def outputs(net: nn.Module, layers: dict[str, int], x: Tensor) -> list[Output]:
+def outputs(net: nn.Module, layers: dict[str, int], x: Tensor, seed: int = 0) -> list[Output]:
     """What each of the named layers answers, in the order of calls, and the logits last under no name."""
     record: list[Output] = []
     with contextlib.ExitStack() as hooks:
@@ -203,7 +204,7 @@ def outputs(net: nn.Module, layers: dict[str, int], x: Tensor) -> list[Output]:
                 record.append(Output(name, dim or usual_batch_dim(layer), values.clone()))
 
             hooks.callback(net.get_submodule(name).register_forward_hook(keep).remove)
-        logits = run(net, x)
+        logits = run(net, x, seed)
     return [*record, Output("", 0, logits)]
 
 

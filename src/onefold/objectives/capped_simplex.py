@@ -7,8 +7,8 @@ from torch import Tensor
 
 from onefold.objectives.precision import widest
 
-REG=1e-14
-REF=1
+REG=1e-10
+REF=0
 CEN=True
 ITERATIONS = 20  # twice what the hardest of 100,000 random programmes needs; a converged one stands still
 BACK_OFF = 0.995  # how much of the way to the nearest bound a step may go

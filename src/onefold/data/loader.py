@@ -1,0 +1,145 @@
+"""Batches: the protocol of every loader, the loader for data that fit on the device, and the choice between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from onefold.data.augment import Augmentation, CropFlip, Draws, as_input, crop_and_flip, draw
+from onefold.data.given import GivenLoader
+from onefold.data.order import check_plan, generator_for, order_of, part_of, steps_in
+from onefold.data.split import Arrays, Split, as_split
+from onefold.data.stream import StreamLoader, view_of
+
+
+class Loader(Protocol):
+    """Batches `(x, y)` of an epoch: inputs `[B, ...]` as floats, labels `[B]`, both on the device."""
+
+    @property
+    def examples(self) -> int:
+        """How many examples an epoch sees, over all processes."""
+
+    def __len__(self) -> int:
+        """Steps an epoch."""
+
+    def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of `epoch` from `start_step` on, the same bits whether or not the earlier ones were asked for."""
+
+
+class DeviceLoader:
+    """Data that live on the device as uint8; order, crop, flip and batch are made there, no image by itself.
+
+    `batch_size` is the global batch: process `rank` of `world_size` takes its contiguous part of it. The order and
+    the draws of an epoch come from (seed, epoch) alone and are made once at its start, so step t needs no earlier
+    step and a step itself draws nothing.
+    """
+
+    def __init__(
+        self,
+        arrays: Arrays,
+        batch_size: int,
+        *,
+        augment: CropFlip | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        check_plan(len(arrays), batch_size, drop_last, rank, world_size)
+        self.device = torch.device(device)
+        self.x, self.y = arrays.x.to(self.device), arrays.y.to(self.device)
+        self.augment = augment if arrays.images else None  # floats and features have nothing to crop
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.shuffle, self.seed = shuffle, seed
+        self.rank, self.world_size = rank, world_size
+
+    @property
+    def examples(self) -> int:
+        return min(len(self.y), len(self) * self.batch_size)
+
+    def __len__(self) -> int:
+        return steps_in(len(self.y), self.batch_size, self.drop_last)
+
+    def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        order = order_of(len(self.y), self.seed, epoch, self.shuffle).to(self.device)
+        draws = self._draws(epoch)
+        for step in range(start_step, len(self)):
+            first, last = part_of(step, len(self.y), self.batch_size, self.rank, self.world_size)
+            # Without shuffling a slice reads the data where they lie.
+            chosen = order[first:last] if self.shuffle else slice(first, last)
+            x, y = self.x[chosen], self.y[chosen]
+            if draws is not None and self.augment is not None:
+                x = crop_and_flip(x, draws.part(first, last), self.augment.pad)
+            yield as_input(x), y
+
+    def _draws(self, epoch: int) -> Draws | None:
+        if self.augment is None:
+            return None
+        # For every place in the order, all ranks' too: what an image undergoes does not depend on how many share it.
+        draws = draw(len(self.y), self.augment, generator_for("augment", self.seed, epoch))
+        return draws.to(self.device)
+
+
+def loader_for(
+    split: Split,
+    batch_size: int,
+    *,
+    train: bool,
+    augment: Augmentation | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    drop_last: bool = False,
+    workers: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    classes: int | None = None,
+    device_bytes: int | None = None,
+) -> Loader:
+    """The loader that suits a split: on the device where it fits, else streamed by workers.
+
+    For training the order is drawn and `augment` applied; for evaluation the order is the split's and only what
+    `augment` does to every image (ImageNet's scaling) remains. Arrays fit if they take at most `device_bytes`; on a
+    GPU the default is half of its free memory, and on a CPU they are where they need to be already.
+    """
+    split, device = as_split(split), torch.device(device)
+    if isinstance(split, DataLoader):
+        return GivenLoader(split, device)
+    if isinstance(split, Arrays) and split.nbytes <= (room_on(device, split) if device_bytes is None else device_bytes):
+        return DeviceLoader(
+            split,
+            batch_size,
+            augment=augment if train and isinstance(augment, CropFlip) else None,
+            shuffle=train,
+            seed=seed,
+            device=device,
+            drop_last=drop_last,
+            rank=rank,
+            world_size=world_size,
+        )
+    return StreamLoader(
+        split,
+        batch_size,
+        view=view_of(augment, train),
+        shuffle=train,
+        seed=seed,
+        device=device,
+        drop_last=drop_last,
+        workers=workers,
+        rank=rank,
+        world_size=world_size,
+        classes=classes,
+    )
+
+
+def room_on(device: torch.device, arrays: Arrays) -> int:
+    """How many bytes of data a device takes in."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free // 2
+    return arrays.nbytes

@@ -1,0 +1,112 @@
+"""What a split of a data set may be: arrays in memory, a `Dataset`, or a `DataLoader` of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """A split in memory: images as uint8 `[N, C, H, W]` or anything as floats `[N, ...]`, and labels `[N]`.
+
+    uint8 images are divided by 255 when they are loaded; floats reach the network as they are.
+    """
+
+    x: Tensor
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        if self.x.dtype == torch.uint8:
+            if self.x.dim() != 4:
+                raise ValueError(
+                    f"x: expected uint8 images [N, C, H, W], got shape {list(self.x.shape)}; give other inputs as floats"
+                )
+        elif not self.x.is_floating_point() or self.x.dim() < 2:
+            raise ValueError(
+                f"x: expected uint8 images [N, C, H, W] or floats [N, ...], got {self.x.dtype} {list(self.x.shape)}"
+            )
+        if self.y.dtype == torch.bool or self.y.is_floating_point() or self.y.is_complex() or self.y.dim() != 1:
+            raise ValueError(f"y: expected integer class indices [N], got {self.y.dtype} {list(self.y.shape)}")
+        if len(self.x) != len(self.y):
+            raise ValueError(f"y: expected {len(self.x)} labels, one for each example, got {len(self.y)}")
+        if len(self.x) == 0:
+            raise ValueError("x: expected at least one example, got none")
+        object.__setattr__(self, "y", self.y.long())
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.x[index], int(self.y[index])
+
+    @property
+    def images(self) -> bool:
+        """Whether these are pixels, which can be cropped and flipped."""
+        return self.x.dtype == torch.uint8
+
+    @property
+    def nbytes(self) -> int:
+        """What the split takes in memory."""
+        return self.x.nbytes + self.y.nbytes
+
+    def take(self, indices: Tensor) -> Arrays:
+        """The examples at `indices`, in that order."""
+        return Arrays(self.x[indices], self.y[indices])
+
+
+Split = Arrays | Dataset[Any] | DataLoader[Any]
+
+
+def as_split(split: object, name: str = "split") -> Split:
+    """Any of the ways to give data from Python, checked.
+
+    A pair of tensors or NumPy arrays `(x, y)`, or a `TensorDataset` of two, becomes `Arrays`. A map-style `Dataset` of
+    `(image, label)` stays as it is; the loader draws its order and seeds its random transforms. A `DataLoader` is
+    iterated as it is: its order and its draws are then the user's, reproducible only if the user makes them so.
+    """
+    if isinstance(split, TensorDataset) and len(split.tensors) == 2:
+        split = split.tensors
+    if isinstance(split, tuple | list):
+        if len(split) != 2 or not all(isinstance(part, Tensor | np.ndarray) for part in split):
+            kinds = ", ".join(type(part).__name__ for part in split[:4])
+            raise ValueError(f"{name}: expected a pair of tensors (x, y), got {type(split).__name__} of {kinds}")
+        try:
+            return Arrays(torch.as_tensor(split[0]), torch.as_tensor(split[1]))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    if isinstance(split, Arrays | DataLoader):
+        return split
+    if isinstance(split, IterableDataset):
+        raise ValueError(
+            f"{name}: an IterableDataset has no order to draw from; give a map-style Dataset, or wrap it in a DataLoader"
+        )
+    if isinstance(split, Dataset):
+        if not hasattr(split, "__len__"):
+            raise ValueError(f"{name}: expected a Dataset with a length, got {type(split).__name__} without __len__")
+        return split
+    raise ValueError(
+        f"{name}: expected a Dataset, a DataLoader or a pair of tensors (x, y), got {type(split).__name__}"
+    )
+
+
+def labels_of(split: Split) -> Tensor | None:
+    """The labels `[N]` of a split that knows them without being read through."""
+    labels = split.y if isinstance(split, Arrays) else getattr(split, "labels", None)
+    return labels if isinstance(labels, Tensor) else None
+
+
+def check_range(labels: Tensor, classes: Sequence[str], where: Callable[[int], str]) -> None:
+    """Refuses labels outside the classes, all of them at once, each with its place."""
+    outside = ((labels < 0) | (labels >= len(classes))).nonzero().flatten().tolist()
+    if outside:
+        listed = "\n".join(f"  {where(index)}: label {int(labels[index])}" for index in outside)
+        raise ValueError(
+            f"labels: expected classes 0 to {len(classes) - 1}, got {len(outside)} outside of them:\n{listed}"
+        )
