@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.metrics import Classification, DiversityMeter
+from onefold.metrics import Classification, DiversityMeter, OutOfDistribution
 
 
 @given(cut=st.integers(0, 40), pieces=st.integers(1, 40), seed=st.integers(0, 2**16))
@@ -17,8 +19,8 @@ def test_two_halves_merged_are_the_whole(cut: int, pieces: int, seed: int) -> No
     generator = torch.Generator().manual_seed(seed)
     logits, labels = torch.randn(40, 5, generator=generator) * 4, torch.randint(5, (40,), generator=generator)
     whole, left, right = Classification(5), Classification(5), Classification(5)
-    for part, y in zip(logits.split(pieces), labels.split(pieces), strict=True):
-        whole.update(part, y)
+    for i in range(0, 40, pieces):
+        whole.update(logits[i : i + pieces], labels[i : i + pieces])
     left.update(logits[:cut], labels[:cut])
     right.update(logits[cut:], labels[cut:])
     before = right.state()
@@ -59,18 +61,31 @@ def test_works_in_and_out_of_inference_mode() -> None:
     assert meter.merge(Classification(3)).compute()["count"] == 8
 
 
+def test_updates_never_look_at_values() -> None:
+    # The meta device has none: whatever would wait for a real one fails here.
+    logits, labels = torch.empty(3, 4, 5, device="meta"), torch.empty(4, dtype=torch.long, device="meta")
+    classification, meter, ood = Classification(5, device="meta"), DiversityMeter("meta"), OutOfDistribution()
+    classification.update(logits, labels)
+    classification.update(logits[0].bfloat16(), labels.int())
+    meter.update(logits)
+    ood.update(logits[0, 0], out=True)
+    assert classification.device == meter.device == ood.device == torch.device("meta")
+    with pytest.raises(RuntimeError):
+        meter.compute()
+
+
 def test_takes_no_gradient_along() -> None:
     meter = Classification(3)
     meter.update(torch.randn(4, 3, requires_grad=True), torch.zeros(4).long())
     assert not any(sums.requires_grad for sums in meter.state().values())
 
 
-def test_all_reduce_alone_and_in_a_group_of_one() -> None:
+def test_all_reduce_alone_and_in_a_group_of_one(tmp_path: Path) -> None:
     meter = DiversityMeter()
     meter.update(torch.randn(2, 3, 4))
     expected = meter.compute()
     assert meter.all_reduce().compute() == expected
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         assert meter.all_reduce().compute() == expected
     finally:

@@ -59,7 +59,8 @@ class RegisteredLate(nn.Module):
         self.first = nn.Linear(6, 8)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.answer(self.first(x).relu())
+        logits: Tensor = self.answer(self.first(x).relu())
+        return logits
 
 
 class Scaled(nn.Module):
@@ -70,7 +71,7 @@ class Scaled(nn.Module):
         self.fc = nn.Linear(6, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits = self.fc(x)
+        logits: Tensor = self.fc(x)
         return logits if self.training else logits + 1
 
 
@@ -82,7 +83,7 @@ class InPlace(nn.Module):
         self.fc = nn.Linear(6, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits = self.fc(x)
+        logits: Tensor = self.fc(x)
         logits.add_(1)
         return logits
 
@@ -95,7 +96,8 @@ class Twice(nn.Module):
         self.fc = nn.Linear(6, 6)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc(self.fc(x).relu())
+        logits: Tensor = self.fc(self.fc(x).relu())
+        return logits
 
 
 class Tied(nn.Module):
@@ -107,7 +109,8 @@ class Tied(nn.Module):
         self.last.weight = self.first.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.first(x).relu())
+        logits: Tensor = self.last(self.first(x).relu())
+        return logits
 
 
 class ReadsWeight(nn.Module):
@@ -118,7 +121,8 @@ class ReadsWeight(nn.Module):
         self.fc = nn.Linear(6, 6)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc(torch.nn.functional.linear(x, self.fc.weight.t()))
+        logits: Tensor = self.fc(torch.nn.functional.linear(x, self.fc.weight.t()))
+        return logits
 
 
 class ByArgument(nn.Module):
@@ -129,7 +133,7 @@ class ByArgument(nn.Module):
         self.fc = nn.Linear(6, 4)
 
     def forward(self, x: Tensor, raw: Any = None) -> Tensor:
-        logits = self.fc(x)
+        logits: Tensor = self.fc(x)
         return torch.log_softmax(logits, dim=-1) if raw is None else logits
 
 
@@ -212,18 +216,12 @@ def test_hooks_and_patched_forward_passes_are_wrapped() -> None:
     on_layer, on_model, patched = mlp(), mlp(), mlp()
     on_layer[2].register_forward_hook(lambda _module, _inputs, output: output + 1)
     on_model.register_forward_hook(lambda _module, _inputs, output: output + 1)
-    weight = patched[2].weight
-    patched[2].forward = lambda x: x @ weight.T + 1  # type: ignore[method-assign,operator,union-attr]
+    patched[2].forward = patched[0].forward
+    patched[0] = nn.Identity()
     for model in (on_layer, on_model):
         check(model, x, folds=False)
         check(model, x, folds=False, example=x)
     check(patched, x, folds=False)
-
-
-def test_a_buffer_that_shares_the_weight_is_wrapped() -> None:
-    model = mlp()
-    model.register_buffer("view", model[2].weight.detach()[0])
-    check(model, torch.randn(5, 6), folds=False)
 
 
 def test_half_precision_that_cannot_hold_the_quotient_is_wrapped() -> None:
@@ -271,13 +269,14 @@ def test_wrapper_refuses_what_is_not_a_tensor() -> None:
 def test_both_can_be_exported(make: Callable[[], nn.Module]) -> None:
     model, x = make().eval(), torch.randn(5, 6)
     program = torch.export.export(calibrated(model, T), (x,))
-    torch.testing.assert_close(program.module()(x), model(x) / T)
+    exported: Any = program.module()
+    torch.testing.assert_close(exported(x), model(x) / T)
 
 
 def test_torchvision_and_timm_networks_are_folded() -> None:
     x = torch.randn(2, 3, 32, 32)
     check(torchvision.models.resnet18(num_classes=10), x, folds=True)
-    vit = timm.create_model("vit_tiny_patch16_224", pretrained=False, num_classes=10, img_size=32, depth=2)
+    vit: Any = timm.create_model("vit_tiny_patch16_224", pretrained=False, num_classes=10, img_size=32, depth=2)
     nn.init.normal_(vit.head.weight)
     check(vit, x, folds=True)
     check(vit, x, folds=True, example=x)

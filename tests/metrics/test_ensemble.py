@@ -1,10 +1,11 @@
-"""The ensemble's prediction and its entropy, against plain loops and torch.distributions."""
+"""The ensemble's prediction and its entropy, against plain loops and scipy."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,8 +44,8 @@ def test_shapes_dtypes_and_a_sum_of_one(members: int, batch: int, classes: int, 
     torch.testing.assert_close(result.exp().sum(-1), torch.ones(batch, dtype=result.dtype))
     torch.testing.assert_close(result.exp(), logits.to(result.dtype).softmax(-1).mean(0), rtol=1e-5, atol=1e-7)
     entropy = predictive_entropy(result)
-    expected = torch.distributions.Categorical(logits=result).entropy()
-    torch.testing.assert_close(entropy, expected, rtol=1e-5, atol=1e-6)
+    expected = scipy.stats.entropy(result.double().exp().numpy(), axis=-1)
+    torch.testing.assert_close(entropy.double(), torch.from_numpy(expected), rtol=1e-5, atol=1e-6)
 
 
 def test_one_member_predicts_its_log_softmax() -> None:
@@ -78,6 +79,5 @@ def test_entropy_counts_impossible_classes_as_nothing_also_in_the_gradient() -> 
     log_p = torch.tensor([[0.0, -math.inf], [math.log(0.5), math.log(0.5)]], requires_grad=True)
     entropy = predictive_entropy(log_p)
     assert entropy.tolist() == pytest.approx([0.0, math.log(2)])
-    entropy.sum().backward()
-    assert log_p.grad is not None
-    assert log_p.grad.isfinite().all()
+    (gradient,) = torch.autograd.grad(entropy.sum(), log_p)
+    assert gradient.isfinite().all()

@@ -18,10 +18,10 @@ from onefold.metrics.cells import signed_cells
 
 def streamed(inside: Tensor, outside: Tensor, cells: int = 2**18) -> OutOfDistribution:
     meter = OutOfDistribution(cells)
-    for part in inside.split(7):
-        meter.update(part, out=False)
-    for part in outside.split(11):
-        meter.update(part, out=True)
+    for i in range(0, len(inside), 7):
+        meter.update(inside[i : i + 7], out=False)
+    for i in range(0, len(outside), 11):
+        meter.update(outside[i : i + 11], out=True)
     return meter
 
 
@@ -97,10 +97,10 @@ def test_cells_keep_the_order_over_all_magnitudes() -> None:
     values = torch.cat([-magnitudes.flip(0), torch.zeros(1), magnitudes]).float()
     cells = signed_cells(values, 2**18).long()
     assert (cells.diff() >= 0).all()
-    assert cells.unique().numel() > 9990
+    assert len(set(cells.tolist())) > 9990
     assert cells.min() >= 0
     assert cells.max() < 2**18
-    assert signed_cells(torch.tensor([-0.0, 0.0]), 2**18).unique().numel() == 1
+    assert signed_cells(torch.tensor([-0.0, 0.0]), 2**18).tolist() == [2**17, 2**17]
     far = signed_cells(torch.tensor([-3e38, 3e38, -1e-40, 1e-40]), 2**18).tolist()
     assert far == [0, 2**18 - 1, 2**17 - 1, 2**17]
     width = torch.tensor([1.0, 1 + 2**-12, 1 + 2**-11])

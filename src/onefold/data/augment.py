@@ -59,9 +59,7 @@ class Draws(NamedTuple):
 
 def draw(count: int, augmentation: CropFlip, generator: torch.Generator) -> Draws:
     """Draws for `count` images, on the generator's device."""
-    places = torch.randint(
-        0, 2 * augmentation.pad + 1, (2, count), generator=generator, device=generator.device
-    )
+    places = torch.randint(0, 2 * augmentation.pad + 1, (2, count), generator=generator, device=generator.device)
     coins = torch.randint(0, 2, (count,), generator=generator, device=generator.device)
     return Draws(places[0], places[1], (coins == 1) & augmentation.flip)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -9,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from onefold.data.augment import Augmentation, CropFlip, Draws, as_input, crop_and_flip, draw
+from onefold.data.augment import Augmentation, CropFlip, Draws, ResizedCrop, as_input, crop_and_flip, draw
 from onefold.data.given import GivenLoader
 from onefold.data.order import check_plan, generator_for, order_of, part_of, steps_in
 from onefold.data.split import Arrays, Split, as_split
-from onefold.data.stream import StreamLoader, view_of
+from onefold.data.stream import StreamLoader
+from onefold.data.view import view_of
 
 
 class Loader(Protocol):
@@ -99,7 +101,7 @@ def loader_for(
     rank: int = 0,
     world_size: int = 1,
     classes: int | None = None,
-    device_bytes: int | None = None,
+    device_bytes: float | None = None,
 ) -> Loader:
     """The loader that suits a split: on the device where it fits, else streamed by workers.
 
@@ -110,11 +112,14 @@ def loader_for(
     split, device = as_split(split), torch.device(device)
     if isinstance(split, DataLoader):
         return GivenLoader(split, device)
-    if isinstance(split, Arrays) and split.nbytes <= (room_on(device, split) if device_bytes is None else device_bytes):
+    if device_bytes is None:
+        device_bytes = room_on(device)
+    # Scaling gives images of other sizes than the data have: it is done one by one.
+    if isinstance(split, Arrays) and not isinstance(augment, ResizedCrop) and split.nbytes <= device_bytes:
         return DeviceLoader(
             split,
             batch_size,
-            augment=augment if train and isinstance(augment, CropFlip) else None,
+            augment=augment if train else None,
             shuffle=train,
             seed=seed,
             device=device,
@@ -137,9 +142,9 @@ def loader_for(
     )
 
 
-def room_on(device: torch.device, arrays: Arrays) -> int:
+def room_on(device: torch.device) -> float:
     """How many bytes of data a device takes in."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return free // 2
-    return arrays.nbytes
+        return free / 2
+    return math.inf

@@ -64,6 +64,7 @@ class BatchEnsemble(nn.Module):
 
     def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         """Logits of all members, or of those that an index tensor picks (without waiting for its values)."""
+        refuse_bytes(x)
         if not self.checked and check.possible(x):
             self.check(x)
         count = self.members if members is None else members.shape[0]
@@ -222,14 +223,19 @@ def factor_count(layer: RankOne, weight_name: str, members: int) -> int:
 
 def logits_of(net: nn.Module, x: Tensor, substitutes: dict[str, Tensor] | None = None) -> Tensor:
     """Logits `[B, K]` of a network, some of its parameters replaced where asked."""
-    if x.dtype == torch.uint8:
-        raise ValueError("x: expected floating-point inputs, got uint8; divide images by 255")
+    refuse_bytes(x)
     output = net(x) if substitutes is None else torch.func.functional_call(net, substitutes, (x,))
     logits = getattr(output, "logits", output)  # the classifiers of transformers answer with a record
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         shape = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(f"{type(net).__name__}: expected a network that answers logits [B, K], got {shape}")
     return logits
+
+
+def refuse_bytes(x: Tensor) -> None:
+    """Token indices are integers of some width; bytes are images that nobody has scaled."""
+    if x.dtype == torch.uint8:
+        raise ValueError("x: expected floating-point inputs, got uint8; divide images by 255")
 
 
 def _rest_of(student: Any) -> nn.Module:

@@ -15,7 +15,7 @@ def equal_width_bins(probability: Tensor, bins: int) -> Tensor:
     count = torch.full((), bins, dtype=probability.dtype, device=probability.device)
     # By a tensor, not a number: CUDA divides by a number through its rounded reciprocal.
     inner = torch.arange(1, bins, dtype=probability.dtype, device=probability.device) / count
-    return torch.bucketize(probability, inner)
+    return torch.bucketize(probability.contiguous(), inner)  # warns of anything else
 
 
 def equal_mass_error(mass: FloatArray, gap: FloatArray, bins: int) -> float:

@@ -1,0 +1,95 @@
+"""One example of a `Dataset` for one key: seeded, viewed, checked; and many of them as a batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from onefold.data.pictures import Unreadable
+from onefold.data.split import Arrays
+from onefold.data.view import View, as_tensor
+
+
+class Key(NamedTuple):
+    """What a worker is asked for: an example, the seed of its draws, and whether it is only wanted for its shape."""
+
+    index: int
+    seed: int
+    shape_only: bool = False
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A mistake found by a worker, carried back as a value: raised there it would come wrapped in a traceback."""
+
+    reason: str
+
+
+class SeededExamples(Dataset[Any]):
+    """Examples by `Key`, viewed and checked."""
+
+    def __init__(self, dataset: Dataset[Any] | Arrays, view: View | None, classes: int | None) -> None:
+        self.dataset, self.view, self.classes = dataset, view, classes
+
+    def __getitem__(self, key: Key) -> tuple[Tensor, int, bool] | Refusal:
+        with seeded(key.seed):
+            try:
+                example = self.dataset[key.index]
+            except Unreadable as error:
+                return Refusal(str(error))
+            if not isinstance(example, tuple | list) or len(example) != 2:
+                return Refusal(f"{self.where(key.index)}: expected (image, label), got {type(example).__name__}")
+            image, label = example[0], int(example[1])
+            if self.classes is not None and not 0 <= label < self.classes:
+                return Refusal(f"{self.where(key.index)}: expected classes 0 to {self.classes - 1}, got label {label}")
+            if self.view is not None:
+                image = self.view(image)
+        tensor = as_tensor(image)
+        if tensor is None:
+            kind = type(image).__name__
+            return Refusal(f"{self.where(key.index)}: expected a tensor, an array or a PIL image, got {kind}")
+        return tensor, label, not key.shape_only
+
+    def where(self, index: int) -> str:
+        where = getattr(self.dataset, "where", None)
+        return str(where(index)) if callable(where) else f"example {index}"
+
+
+def collate(examples: list[tuple[Tensor, int, bool] | Refusal]) -> tuple[Tensor, Tensor] | Refusal:
+    """Examples to a batch `[B, ...]`, `[B]`."""
+    images, labels = [], []
+    wanted = True
+    for example in examples:
+        if isinstance(example, Refusal):
+            return example
+        images.append(example[0])
+        labels.append(example[1])
+        wanted = example[2]
+    if len({image.shape for image in images}) > 1:
+        shapes = ", ".join(sorted({str(list(image.shape)) for image in images}))
+        return Refusal(f"images of a batch: expected one shape, got {shapes}; scale them in the Dataset's transform")
+    x, y = torch.stack(images), torch.tensor(labels)
+    return (x, y) if wanted else (x[:0], y[:0])
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Global random numbers from `seed` inside, and as they were outside: without workers this is the main process."""
+    before = torch.default_generator.get_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 -- transforms in the wild still draw from the global state
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before[0])
+        random.setstate(before[1])
+        np.random.set_state(before[2])  # noqa: NPY002

@@ -1,0 +1,59 @@
+"""A `DataLoader` of the user's own, with the interface of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from onefold.data.augment import as_input
+
+
+class GivenLoader:
+    """Iterates the user's loader as it is: its order, its batches, its transforms.
+
+    Nothing is reproducible beyond what the user's loader makes so, `start_step` reads and drops the earlier batches,
+    and under several processes each one iterates the loader it was given (with a `DistributedSampler`, say).
+    """
+
+    def __init__(self, loader: DataLoader[Any], device: torch.device | str = "cpu") -> None:
+        try:
+            self.steps = len(loader)
+        except TypeError:
+            raise ValueError(
+                "DataLoader: expected one with a length, got one without; "
+                "give its dataset a __len__, so that the schedule knows how long an epoch is"
+            ) from None
+        self.loader, self.device = loader, torch.device(device)
+
+    @property
+    def examples(self) -> int:
+        held = len(self.loader.dataset)  # type: ignore[arg-type]
+        size = self.loader.batch_size
+        return held if size is None else min(held, self.steps * size)
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        for sampler in (self.loader.sampler, self.loader.batch_sampler):
+            if hasattr(sampler, "set_epoch"):  # a DistributedSampler draws another order only when told
+                sampler.set_epoch(epoch)
+        for step, batch in enumerate(islice(self.loader, start_step, None), start_step):
+            if not isinstance(batch, tuple | list) or len(batch) != 2 or not all(isinstance(b, Tensor) for b in batch):
+                raise ValueError(
+                    f"DataLoader: expected batches (x, y) of two tensors, got {kind(batch)} at step {step}"
+                )
+            x, y = batch
+            yield as_input(x.to(self.device, non_blocking=True)), y.to(self.device, torch.long, non_blocking=True)
+
+
+def kind(batch: object) -> str:
+    """What a batch is made of, in words."""
+    if isinstance(batch, tuple | list):
+        return f"{type(batch).__name__} of {', '.join(type(part).__name__ for part in batch)}"
+    return type(batch).__name__

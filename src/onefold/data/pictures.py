@@ -1,0 +1,98 @@
+"""Images that are decoded when they are asked for, always as RGB."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torch.utils.data import Dataset
+
+# What PIL clips or cuts off when it converts to eight bits, without a word.
+DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+# How a complete file ends. A file that lost its tail still has a header that looks right.
+ENDINGS = {"JPEG": (b"\xff\xd9", 64), "PNG": (b"IEND", 16)}
+
+
+class Unreadable(ValueError):
+    """An image that cannot be read; the message names its file."""
+
+
+class Pictures(Dataset[tuple[Image.Image, int]]):
+    """Encoded images with labels `[N]`; a subclass says where image i lies and how to get at its bytes."""
+
+    labels: Tensor
+
+    def where(self, index: int) -> str:
+        """The name a user finds image `index` by."""
+        raise NotImplementedError
+
+    def open(self, index: int) -> BinaryIO:
+        """The encoded image, to be read from its beginning."""
+        raise NotImplementedError
+
+    def take(self, indices: Tensor) -> Self:
+        """The images at `indices`, in that order."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        try:
+            with self.open(index) as file:
+                image = decoded(opened(file))
+        except Exception as error:  # whatever a decoder raises, the file is what has to be named
+            raise Unreadable(f"{self.where(index)} cannot be read: {error}; mend or remove it and go on") from error
+        return image, int(self.labels[index])
+
+
+class ImageFiles(Pictures):
+    """Image files; the paths are one array of bytes, which workers share instead of copying a million strings."""
+
+    def __init__(self, paths: Sequence[str] | np.ndarray[Any, Any], labels: Tensor) -> None:
+        self.paths = paths if isinstance(paths, np.ndarray) else np.array([os.fsencode(path) for path in paths])
+        self.labels = labels.long()
+
+    def where(self, index: int) -> str:
+        return os.fsdecode(bytes(self.paths[index]))
+
+    def open(self, index: int) -> BinaryIO:
+        return open(bytes(self.paths[index]), "rb")
+
+    def take(self, indices: Tensor) -> ImageFiles:
+        return ImageFiles(self.paths[indices.numpy()], self.labels[indices])
+
+
+def opened(file: BinaryIO) -> Image.Image:
+    """The image with its header read; refuses what has no pixels of eight bits."""
+    if not file.seek(0, os.SEEK_END):
+        raise ValueError("it is empty (0 bytes)")
+    file.seek(0)
+    try:
+        image = Image.open(file)
+    except UnidentifiedImageError:  # its message names a Python object
+        raise ValueError("it is not an image") from None
+    if image.mode in DEEP_MODES:
+        raise ValueError(f"its pixels have more than 8 bits (mode {image.mode})")
+    return image
+
+
+def check_ending(file: BinaryIO, image: Image.Image) -> None:
+    """Refuses a file that lost its tail, without decoding it."""
+    mark, reach = ENDINGS.get(image.format or "", (b"", 0))
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - reach))
+    if mark not in file.read():
+        raise ValueError(f"it is cut off: the end of a {image.format} file is missing")
+
+
+def decoded(image: Image.Image) -> Image.Image:
+    """The whole image, as RGB."""
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")  # PIL asks for this step between
+    rgb: Image.Image = image.convert("RGB")
+    return rgb

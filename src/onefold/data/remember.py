@@ -1,0 +1,62 @@
+"""Keeps the result of a look at a large set, so that a million files are opened once and not at every start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from onefold.data.pictures import ImageFiles, Pictures
+from onefold.data.scan import Scan, scan
+
+LEAST = 10_000  # files from which on it pays
+
+
+def remembered_scan(pictures: Pictures, pixels: bool = False) -> Scan:
+    """`scan`, from the cache where the same files in untouched folders had nothing wrong with them before.
+
+    Only a clean result is kept: files that were mended are looked at again. One that breaks later is named by the
+    worker that comes upon it.
+    """
+    if pixels or not isinstance(pictures, ImageFiles) or len(pictures) < LEAST:
+        return scan(pictures, pixels)
+    file = cache_folder() / f"{fingerprint(pictures)}.json"
+    try:
+        kept = json.loads(file.read_text())
+        sizes = Counter({(h, w): count for h, w, count in kept["sizes"]})
+        return Scan(readable=torch.arange(len(pictures)), sizes=sizes, converted=kept["converted"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # absent or damaged: look again
+    found = scan(pictures, pixels=False)
+    if not found.problems:
+        keep(file, {"sizes": [[*size, count] for size, count in found.sizes.items()], "converted": found.converted})
+    return found
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "onefold" / "scans"
+
+
+def fingerprint(pictures: ImageFiles) -> str:
+    """The names of the files and when their folders last changed."""
+    digest = hashlib.blake2b(pictures.paths.tobytes(), digest_size=16)
+    for folder in sorted({os.path.dirname(bytes(path)) for path in pictures.paths}):
+        digest.update(folder + str(os.stat(folder).st_mtime_ns).encode())
+    return digest.hexdigest()
+
+
+def keep(file: Path, result: dict[str, object]) -> None:
+    """Written aside and renamed, since several processes may look at once; a cache that cannot be written is none."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as aside:
+            json.dump(result, aside)
+        os.replace(aside.name, file)
+    except OSError:
+        pass

@@ -1,0 +1,124 @@
+"""A look at every image before training starts, so that what is wrong comes out at once and not one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onefold.data.pictures import Pictures, check_ending, decoded, opened
+
+BLOCK = 4096  # images handed to the threads at a time: a future for each of ImageNet's would take a gigabyte
+THREADS = 8  # PIL decodes outside of Python's lock
+
+
+class Look(NamedTuple):
+    """What one image is."""
+
+    problem: str | None
+    size: tuple[int, int] = (0, 0)  # (H, W)
+    mode: str = ""
+    pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]] | None = None  # [H, W, 3]
+
+
+@dataclass
+class Scan:
+    """What the images of a split are. `pixels` `[N, 3, H, W]` where all were decoded and have one size."""
+
+    readable: Tensor  # indices
+    problems: list[str] = field(default_factory=list)  # each names its file
+    sizes: Counter[tuple[int, int]] = field(default_factory=Counter)  # (H, W)
+    converted: dict[str, list[str]] = field(default_factory=dict)  # mode that was not RGB: files
+    pixels: Tensor | None = None
+
+
+def scan(pictures: Pictures, pixels: bool) -> Scan:
+    """Opens every image. With `pixels` it is decoded, and kept as long as all have one size; without, a set too large
+    for that, the header and the end of the file are looked at."""
+    found = Scan(readable=torch.empty(0, dtype=torch.long))
+    readable: list[int] = []
+    kept: Tensor | None = None
+    with ThreadPoolExecutor(THREADS) as pool:
+        for start in range(0, len(pictures), BLOCK):
+            block = range(start, min(start + BLOCK, len(pictures)))
+            for index, look in zip(block, pool.map(lambda i: look_at(pictures, i, pixels), block), strict=True):
+                if look.problem is not None:
+                    found.problems.append(f"{pictures.where(index)}: {look.problem}")
+                    continue
+                readable.append(index)
+                found.sizes[look.size] += 1
+                if look.mode != "RGB":
+                    found.converted.setdefault(look.mode, []).append(pictures.where(index))
+                if look.pixels is None or len(found.sizes) > 1:
+                    kept = None
+                    continue
+                if kept is None:
+                    kept = torch.empty(len(pictures), 3, *look.size, dtype=torch.uint8)
+                kept[len(readable) - 1] = torch.from_numpy(look.pixels).permute(2, 0, 1)
+    found.readable = torch.tensor(readable, dtype=torch.long)
+    found.pixels = None if kept is None else kept[: len(readable)]
+    return found
+
+
+def look_at(pictures: Pictures, index: int, pixels: bool) -> Look:
+    """One image."""
+    try:
+        with pictures.open(index) as file:
+            image = opened(file)
+            size, mode = (image.height, image.width), image.mode
+            if pixels:
+                return Look(None, size, mode, np.array(decoded(image)))
+            check_ending(file, image)
+            return Look(None, size, mode)
+    except Exception as error:  # a broken file raises whatever its decoder comes upon
+        return Look(str(error).strip() or type(error).__name__)
+
+
+def refuse_unreadable(name: str, problems: Sequence[str], skip_unreadable: bool) -> tuple[str, ...]:
+    """One error that lists everything, or, where they may be left out, one note that does."""
+    if not problems:
+        return ()
+    listed = "\n".join(f"  {problem}" for problem in problems)
+    count = "1 file" if len(problems) == 1 else f"{len(problems)} files"
+    if skip_unreadable:
+        return (f"left out {count} that cannot be used:\n{listed}",)
+    raise ValueError(
+        f"{name}: {count} cannot be used; mend them, or leave them out with --skip-unreadable "
+        f"(skip_unreadable=True in Python):\n{listed}"
+    )
+
+
+def oddities(scans: Sequence[Scan]) -> tuple[str, ...]:
+    """Sentences about what is usable but not like the rest: other channels, several sizes."""
+    converted: dict[str, list[str]] = {}
+    for found in scans:
+        for mode, files in found.converted.items():
+            converted.setdefault(mode, []).extend(files)
+    notes = [f"converted {shortened(files)} from {mode} to RGB" for mode, files in sorted(converted.items())]
+    sizes = all_sizes(scans)
+    if len(sizes) > 1:
+        common = ", ".join(f"{w} x {h} ({count:,})" for (h, w), count in sizes.most_common(10))
+        more = f" and {len(sizes) - 10:,} more" if len(sizes) > 10 else ""
+        notes.append(f"images of {len(sizes):,} sizes (width x height): {common}{more}")
+    return tuple(notes)
+
+
+def all_sizes(scans: Sequence[Scan]) -> Counter[tuple[int, int]]:
+    """How often each size (H, W) occurs."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    for found in scans:
+        sizes += found.sizes
+    return sizes
+
+
+def shortened(files: Sequence[str], most: int = 10) -> str:
+    """A count and the first names."""
+    count = "1 image" if len(files) == 1 else f"{len(files):,} images"
+    more = ", ..." if len(files) > most else ""
+    return f"{count} ({', '.join(files[:most])}{more})"

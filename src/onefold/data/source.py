@@ -1,0 +1,107 @@
+"""A data set as the rest of the program sees it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median_low
+
+from onefold.data.augment import Augmentation, CropFlip, ResizedCrop
+from onefold.data.pictures import Pictures
+from onefold.data.split import Arrays, Split, check_range, labels_of
+from onefold.data.statistics import SAMPLE, Statistics, sampled, statistics_of
+
+SMALL = 96  # pixels: a side up to which a streamed image is cropped at its own size
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Three splits and what is known about them."""
+
+    name: str
+    train: Split
+    val: Split
+    test: Split
+    classes: tuple[str, ...]
+    statistics: Statistics  # of the training split, for values in [0, 1]
+    image_size: tuple[int, ...]  # (H, W) as the network sees it; (F,) for features
+    augment: Augmentation | None  # what suits the data in training
+    notes: tuple[str, ...] = ()  # sentences about how it was read
+
+    @property
+    def channels(self) -> int:
+        """C, or F for features."""
+        return len(self.statistics.mean)
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        return {"train": self.train, "val": self.val, "test": self.test}
+
+
+def from_arrays(
+    name: str,
+    train: Arrays,
+    val: Arrays,
+    test: Arrays,
+    classes: tuple[str, ...],
+    *,
+    flip: bool = True,
+    notes: tuple[str, ...] = (),
+) -> Source:
+    """A source in memory. Images get the paper's crop, an eighth of the side at most 4, and a flip where it is one."""
+    shape = tuple(train.x.shape[1:])
+    for split, arrays in (("train", train), ("val", val), ("test", test)):
+        if tuple(arrays.x.shape[1:]) != shape or arrays.x.dtype != train.x.dtype:
+            raise ValueError(
+                f"{name}: expected every split like train, {train.x.dtype} {list(shape)}, "
+                f"got {split} {arrays.x.dtype} {list(arrays.x.shape[1:])}"
+            )
+    check_every_label(name, {"train": train, "val": val, "test": test}, classes)
+    augment = CropFlip(min(4, min(shape[1:]) // 8), flip) if train.images else None
+    size = shape[1:] if len(shape) > 1 else shape
+    return Source(name, train, val, test, classes, statistics_of(train.x), size, augment, notes)
+
+
+def from_pictures(
+    name: str,
+    train: Pictures,
+    val: Pictures,
+    test: Pictures,
+    classes: tuple[str, ...],
+    sizes: Counter[tuple[int, int]],
+    *,
+    image_size: int | None = None,
+    statistics: Statistics | None = None,
+    notes: tuple[str, ...] = (),
+) -> Source:
+    """A source that is streamed. Small images of one size keep it and get the paper's crop and flip; others are cut to
+    squares of `image_size`, by default their median shorter side, at most 224."""
+    check_every_label(name, {"train": train, "val": val, "test": test}, classes)
+    if statistics is None:
+        statistics = sampled(train)
+        notes = (*notes, f"channel statistics from {min(SAMPLE, len(train)):,} of the training images")
+    augment: Augmentation = CropFlip()
+    size = max(sizes)
+    if image_size is not None or len(sizes) > 1 or max(size) > SMALL:
+        if image_size is None:
+            image_size = min(224, median_low(min(size) for size in sizes.elements()))
+        augment, size = ResizedCrop(image_size), (image_size, image_size)
+        notes = (*notes, f"every image is scaled and cropped to {image_size} x {image_size}")
+    return Source(name, train, val, test, classes, statistics, size, augment, notes)
+
+
+def check_every_label(name: str, splits: Mapping[str, Split], classes: tuple[str, ...]) -> None:
+    """Refuses labels outside the classes, and classes nothing can be learned about."""
+    if len(classes) < 2:
+        raise ValueError(f"{name}: expected at least two classes, got {len(classes)}")
+    for split, examples in splits.items():
+        labels = labels_of(examples)
+        if labels is None:
+            continue
+        where = getattr(examples, "where", None) or (lambda index, split=split: f"{name} {split}[{index}]")
+        check_range(labels, classes, where)
+        missing = sorted(set(range(len(classes))) - set(labels.unique().tolist()))
+        if split == "train" and missing:
+            names = ", ".join(classes[label] for label in missing)
+            raise ValueError(f"{name}: expected training examples of every class, got none of {names}")
