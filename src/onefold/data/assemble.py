@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
-from onefold.data.holdout import hold_out
+from torch import Tensor
+
+from onefold.data.holdout import Division
 from onefold.data.pictures import Pictures, opened
 from onefold.data.remember import remembered_scan
-from onefold.data.scan import all_sizes, oddities, refuse_unreadable, scan
+from onefold.data.scan import all_sizes, oddities, refuse_unreadable
 from onefold.data.source import Source, from_arrays, from_pictures
 from onefold.data.split import Arrays, check_range
 from onefold.data.statistics import Statistics
 
 MEMORY = 2 * 1024**3  # bytes of pixels up to which a set is decoded once and kept: TinyImageNet takes 1.35e9
 
-Part = TypeVar("Part", Arrays, Pictures)
-# Found splits to train, val and test, and sentences that say how.
-Divide = Callable[[Mapping[str, Part]], tuple[Part, Part, Part, tuple[str, ...]]]
-
 
 def assemble(
     name: str,
     found: Mapping[str, Pictures],
     classes: tuple[str, ...],
-    divide: Dividing,
+    divide: Callable[[Mapping[str, Tensor]], Division],
     *,
     strangers: Sequence[str] = (),
     skip_unreadable: bool = False,
@@ -38,26 +35,40 @@ def assemble(
             raise ValueError(f"{name}: expected images in {split}, got none")
         check_range(pictures.labels, classes, pictures.where)
     pixels = image_size is None and expected_bytes(list(found.values())) <= MEMORY
-    look = scan if pixels else remembered_scan
-    scans = {split: look(pictures, pixels) for split, pictures in found.items()}
+    scans = {split: remembered_scan(pictures, pixels) for split, pictures in found.items()}
     problems = [*strangers, *(problem for result in scans.values() for problem in result.problems)]
     notes = (*notes, *refuse_unreadable(name, problems, skip_unreadable))
     for split, result in scans.items():
         if not len(result.readable):
             raise ValueError(f"{name}: expected readable images in {split}, got none")
+    labels = {split: found[split].labels[result.readable] for split, result in scans.items()}
+    train, val, test, how = divide(labels)
+    notes = (*notes, *oddities(list(scans.values())), *how)
     sizes = all_sizes(list(scans.values()))
-    notes = (*notes, *oddities(list(scans.values())))
-    if len(sizes) == 1 and pixels:
-        arrays = {}
-        for split, result in scans.items():
-            assert result.pixels is not None
-            arrays[split] = Arrays(result.pixels, found[split].labels[result.readable])
-        train, val, test, how = divide(arrays)
-        return from_arrays(name, train, val, test, classes, notes=(*notes, *how))
-    usable = {split: found[split].take(result.readable) for split, result in scans.items()}
-    streams = divide(usable)
+    if pixels and len(sizes) == 1:
+
+        def arrays(part: tuple[str, Tensor]) -> Arrays:
+            split, indices = part
+            kept = scans[split].pixels
+            assert kept is not None, "a scan with pixels and one size keeps them"
+            return Arrays(kept, labels[split]).take(indices)
+
+        return from_arrays(name, arrays(train), arrays(val), arrays(test), classes, notes=notes)
+
+    def streamed(part: tuple[str, Tensor]) -> Pictures:
+        split, indices = part
+        return found[split].take(scans[split].readable[indices])
+
     return from_pictures(
-        name, *streams[:3], classes, sizes, image_size=image_size, statistics=statistics, notes=(*notes, *streams[3])
+        name,
+        streamed(train),
+        streamed(val),
+        streamed(test),
+        classes,
+        sizes,
+        image_size=image_size,
+        statistics=statistics,
+        notes=notes,
     )
 
 

@@ -21,7 +21,7 @@ from onefold.data.view import View, as_tensor
 class Key(NamedTuple):
     """What a worker is asked for: an example, the seed of its draws, and whether it is only wanted for its shape."""
 
-    index: int
+    example: int
     seed: int
     shape_only: bool = False
 
@@ -42,20 +42,22 @@ class SeededExamples(Dataset[Any]):
     def __getitem__(self, key: Key) -> tuple[Tensor, int, bool] | Refusal:
         with seeded(key.seed):
             try:
-                example = self.dataset[key.index]
+                example = self.dataset[key.example]
             except Unreadable as error:
                 return Refusal(str(error))
             if not isinstance(example, tuple | list) or len(example) != 2:
-                return Refusal(f"{self.where(key.index)}: expected (image, label), got {type(example).__name__}")
+                return Refusal(f"{self.where(key.example)}: expected (image, label), got {type(example).__name__}")
             image, label = example[0], int(example[1])
             if self.classes is not None and not 0 <= label < self.classes:
-                return Refusal(f"{self.where(key.index)}: expected classes 0 to {self.classes - 1}, got label {label}")
+                return Refusal(
+                    f"{self.where(key.example)}: expected classes 0 to {self.classes - 1}, got label {label}"
+                )
             if self.view is not None:
                 image = self.view(image)
         tensor = as_tensor(image)
         if tensor is None:
             kind = type(image).__name__
-            return Refusal(f"{self.where(key.index)}: expected a tensor, an array or a PIL image, got {kind}")
+            return Refusal(f"{self.where(key.example)}: expected a tensor, an array or a PIL image, got {kind}")
         return tensor, label, not key.shape_only
 
     def where(self, index: int) -> str:

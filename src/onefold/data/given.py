@@ -41,8 +41,9 @@ class GivenLoader:
 
     def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         for sampler in (self.loader.sampler, self.loader.batch_sampler):
-            if hasattr(sampler, "set_epoch"):  # a DistributedSampler draws another order only when told
-                sampler.set_epoch(epoch)
+            set_epoch = getattr(sampler, "set_epoch", None)
+            if callable(set_epoch):  # a DistributedSampler draws another order only when told
+                set_epoch(epoch)
         for step, batch in enumerate(islice(self.loader, start_step, None), start_step):
             if not isinstance(batch, tuple | list) or len(batch) != 2 or not all(isinstance(b, Tensor) for b in batch):
                 raise ValueError(

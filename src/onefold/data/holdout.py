@@ -1,11 +1,51 @@
-"""Splits made here, for data that come without them."""
+"""Train, validation and test out of the splits a data set comes with."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from onefold.data.order import generator_for
+
+VAL_FRACTION, TEST_FRACTION = 0.1, 0.2
+
+
+class Division(NamedTuple):
+    """For each split, the name of the one it is taken from and the indices there; and sentences that say how."""
+
+    train: tuple[str, Tensor]
+    val: tuple[str, Tensor]
+    test: tuple[str, Tensor]
+    notes: tuple[str, ...] = ()
+
+
+def divide(
+    labels: Mapping[str, Tensor], seed: int, val_fraction: float = VAL_FRACTION, test_fraction: float = TEST_FRACTION
+) -> Division:
+    """Splits that are there are kept; one that is missing is held out.
+
+    With train, val and test nothing is drawn. Without val it is held out of train. Without test, val becomes the test
+    split, as everybody does with ImageNet, and validation is held out of train: a temperature must not be fitted to
+    the images it is judged on. A single set called "all" is divided in three.
+    """
+    if set(labels) == {"all"}:
+        rest, test = hold_out(labels["all"], test_fraction, seed, "test")
+        kept, val = hold_out(labels["all"][rest], val_fraction, seed, "val")
+        note = (
+            f"one set only: {test_fraction:.0%} of each class for test, then {val_fraction:.0%} for val, by seed {seed}"
+        )
+        return Division(("all", rest[kept]), ("all", rest[val]), ("all", test), (note,))
+    whole = {name: (name, torch.arange(len(values))) for name, values in labels.items()}
+    if {"val", "test"} <= set(labels):
+        return Division(whole["train"], whole["val"], whole["test"])
+    kept, val = hold_out(labels["train"], val_fraction, seed, "val")
+    notes = [f"val is {val_fraction:.0%} of each class of train, held out by seed {seed}"]
+    if "test" not in labels:
+        notes.append("test is the val split of the data")
+    return Division(("train", kept), ("train", val), whole.get("test") or whole["val"], tuple(notes))
 
 
 def hold_out(labels: Tensor, fraction: float, seed: int, purpose: str) -> tuple[Tensor, Tensor]:
@@ -30,5 +70,10 @@ def hold_out_last(labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Indices that stay and indices held out: the last `count` of each class."""
     held = torch.zeros(len(labels), dtype=torch.bool)
     for label in labels.unique().tolist():
-        held[(labels == label).nonzero().flatten()[-count:]] = True
+        members = (labels == label).nonzero().flatten()
+        if len(members) <= count:
+            raise ValueError(
+                f"val: expected more than {count} images of each class, got {len(members)} of class {label}"
+            )
+        held[members[-count:]] = True
     return (~held).nonzero().flatten(), held.nonzero().flatten()

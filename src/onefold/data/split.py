@@ -26,7 +26,7 @@ class Arrays:
         if self.x.dtype == torch.uint8:
             if self.x.dim() != 4:
                 raise ValueError(
-                    f"x: expected uint8 images [N, C, H, W], got shape {list(self.x.shape)}; give other inputs as floats"
+                    f"x: expected uint8 images [N, C, H, W], got {list(self.x.shape)}; give other inputs as floats"
                 )
         elif not self.x.is_floating_point() or self.x.dim() < 2:
             raise ValueError(
@@ -85,7 +85,7 @@ def as_split(split: object, name: str = "split") -> Split:
         return split
     if isinstance(split, IterableDataset):
         raise ValueError(
-            f"{name}: an IterableDataset has no order to draw from; give a map-style Dataset, or wrap it in a DataLoader"
+            f"{name}: an IterableDataset has no order to draw; give a map-style Dataset, or wrap it in a DataLoader"
         )
     if isinstance(split, Dataset):
         if not hasattr(split, "__len__"):

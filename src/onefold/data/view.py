@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms import v2
+from torchvision.transforms import v2 as transforms
 
 from onefold.data.augment import Augmentation, CropFlip, ResizedCrop
 
 View = Callable[[Any], Any]
+v2: Any = transforms  # untyped, and exported by star: no type checker finds its names
 
 
 def as_tensor(image: object) -> Tensor | None:
@@ -22,7 +23,7 @@ def as_tensor(image: object) -> Tensor | None:
     if isinstance(image, Tensor):
         return image.as_subclass(Tensor)  # a tv_tensor would follow into the network
     if isinstance(image, Image.Image):
-        return v2.functional.pil_to_tensor(image)  # type: ignore[no-any-return]
+        return torch.as_tensor(v2.functional.pil_to_tensor(image))
     return torch.from_numpy(image) if isinstance(image, np.ndarray) else None
 
 
@@ -30,9 +31,9 @@ def view_of(augment: Augmentation | None, train: bool) -> View | None:
     """What is done to an image before it is batched."""
     if isinstance(augment, ResizedCrop):
         if not train:
-            return v2.Compose([v2.Resize(round(augment.size * 256 / 224)), v2.CenterCrop(augment.size)])  # type: ignore[no-any-return]
+            return v2.Compose([v2.Resize(round(augment.size * 256 / 224)), v2.CenterCrop(augment.size)])
         flip = v2.RandomHorizontalFlip(0.5 if augment.flip else 0.0)
-        return v2.Compose([v2.RandomResizedCrop(augment.size), flip])  # type: ignore[no-any-return]
+        return v2.Compose([v2.RandomResizedCrop(augment.size), flip])
     return PaddedCrop(augment) if train and augment is not None else None
 
 

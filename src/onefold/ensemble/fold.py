@@ -26,9 +26,7 @@ def folded(net: nn.Module, coefficients: Sequence[float]) -> nn.Module:
                     continue
                 done.add(id(weight))
                 exact = torch.promote_types(weight.dtype, torch.float32)
-                share = torch.tensor(coefficients, dtype=exact, device=weight.device)
-                multiplier = torch.tensordot(share, layer.multipliers(name).to(exact), dims=1)
-                weight.copy_(weight.to(exact) * multiplier)
+                weight.copy_(weight.to(exact) * layer.combined(coefficients, name, exact))
     for layer in layers:
         to_original(layer)
     fast_path.give_back(net)

@@ -6,7 +6,8 @@ decay pulls them toward one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -39,19 +40,25 @@ class RankOne(nn.Module):
         """r `[M, in]` and s `[M, out]`."""
         return 1 + getattr(self, R.format(name)), 1 + getattr(self, S.format(name))
 
-    def multipliers(self, name: str = "weight") -> Tensor:
-        """r_m s_m^T for every member, in the layout of the weight and with its number of dimensions."""
-        product = outer_product(
-            *self.factors(name),
-            groups=getattr(self, "groups", 1),
-            transposed=getattr(self, "transposed", False),
-        )
-        dims = cast(Tensor, getattr(self, name)).dim()
+    def multipliers(self, r: Tensor, s: Tensor, dims: int) -> Tensor:
+        """r_m s_m^T in the layout of this layer's weights, with their number of dimensions and M before them."""
+        groups, transposed = getattr(self, "groups", 1), getattr(self, "transposed", False)
+        product = outer_product(r, s, groups, transposed)
         return product.reshape(*product.shape, *(1,) * (dims - 2))
 
     def member_weights(self, name: str = "weight") -> Tensor:
         """theta o (r_m s_m^T) for every member: `[M, *weight.shape]`."""
-        return cast(Tensor, getattr(self, name)) * self.multipliers(name)
+        weight = cast(Tensor, getattr(self, name))
+        return weight * self.multipliers(*self.factors(name), weight.dim())
+
+    def combined(self, coefficients: Sequence[float], name: str, dtype: torch.dtype) -> Tensor:
+        """sum_m c_m r_m s_m^T, summed one by one: no matrix product whose precision depends on a setting."""
+        weight = cast(Tensor, getattr(self, name))
+        r, s = (factor.to(dtype) for factor in self.factors(name))
+        products = (
+            c * self.multipliers(r[m : m + 1], s[m : m + 1], weight.dim())[0] for m, c in enumerate(coefficients) if c
+        )
+        return functools.reduce(torch.add, products, torch.zeros((), dtype=dtype, device=weight.device))
 
     def split(self, x: Tensor, members: int, dim: int) -> Tensor:
         """`[.., M * B, ..]` as `[.., M, B, ..]`."""

@@ -1,0 +1,77 @@
+"""What members cost on this machine, as ratios measured in one run.
+
+    python benchmarks/student.py
+
+1. forward + backward of a batch-ensemble WRN28x1 (M = 4, B = 32) over the plain network's on 4B = 128: at most 1.15.
+2. converting a ViT-B and collapsing it again: under 2 s each.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import timm
+import torch
+from torch import nn
+
+from onefold import batch_ensemble, collapse
+from onefold.models import wrn28
+
+MEMBERS, BATCH, ROUNDS = 4, 32, 15
+
+
+def seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def forward_backward(net: nn.Module, batch: int) -> Callable[[], None]:
+    x = torch.rand(batch, 3, 32, 32)
+
+    def run() -> None:
+        net.zero_grad(set_to_none=True)
+        net(x).square().mean().backward()
+
+    return run
+
+
+def ratio_of_steps() -> dict[str, float]:
+    torch.manual_seed(0)
+    net = wrn28(1, 10)
+    student = batch_ensemble(net, MEMBERS)
+    plain, ensemble = forward_backward(net, MEMBERS * BATCH), forward_backward(student, BATCH)
+    for run in (plain, ensemble):
+        run()
+    # Interleaved, so that both see the same neighbours on the machine.
+    pairs = [(seconds(plain), seconds(ensemble)) for _ in range(ROUNDS)]
+    ratios = sorted(b / a for a, b in pairs)
+    return {
+        "ratio": statistics.median(b for _, b in pairs) / statistics.median(a for a, _ in pairs),
+        "median of ratios": statistics.median(ratios),
+        "smallest": ratios[0],
+        "largest": ratios[-1],
+    }
+
+
+def conversion() -> dict[str, float]:
+    net = timm.create_model("vit_base_patch16_224", num_classes=1000)
+    start = time.perf_counter()
+    student = batch_ensemble(net, MEMBERS)
+    converted = time.perf_counter()
+    collapse(student)
+    return {"convert": converted - start, "collapse": time.perf_counter() - converted}
+
+
+if __name__ == "__main__":
+    result = {
+        "machine": f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads",
+        "torch": torch.__version__,
+        "WRN28x1 student over plain, forward + backward": ratio_of_steps(),
+        "ViT-B, seconds": conversion(),
+    }
+    print(json.dumps(result, indent=1))

@@ -1,0 +1,43 @@
+"""Sources of data, what is checked before they are used, and batches of them: images in [0, 1] `[B, C, H, W]`."""
+
+from __future__ import annotations
+
+from onefold.data.augment import Augmentation, CropFlip, Draws, ResizedCrop, crop_and_flip, draw
+from onefold.data.describe import describe, rows
+from onefold.data.given import GivenLoader
+from onefold.data.loader import DeviceLoader, Loader, loader_for
+from onefold.data.pictures import ImageFiles, Pictures
+from onefold.data.source import Source, from_arrays
+from onefold.data.specs import KINDS, NAMES, load
+from onefold.data.split import Arrays, Split, as_split, labels_of
+from onefold.data.statistics import Statistics, statistics_of
+from onefold.data.stream import StreamLoader
+
+__all__ = [
+    "KINDS",
+    "NAMES",
+    "Arrays",
+    "Augmentation",
+    "CropFlip",
+    "DeviceLoader",
+    "Draws",
+    "GivenLoader",
+    "ImageFiles",
+    "Loader",
+    "Pictures",
+    "ResizedCrop",
+    "Source",
+    "Split",
+    "Statistics",
+    "StreamLoader",
+    "as_split",
+    "crop_and_flip",
+    "describe",
+    "draw",
+    "from_arrays",
+    "labels_of",
+    "load",
+    "loader_for",
+    "rows",
+    "statistics_of",
+]

@@ -1,0 +1,110 @@
+"""CIFAR-10 and CIFAR-100: the binary version, which needs no pickle, or the Python version through torchvision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torchvision import datasets
+
+from onefold.data.fetch import missing, refused
+from onefold.data.source import Source, from_arrays
+from onefold.data.split import Arrays, check_range
+
+VAL = 5000  # the paper's validation split: the last examples of train
+PIXELS = 3 * 32 * 32
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a CIFAR is distributed."""
+
+    name: str
+    binary: str  # folder of the binary version
+    train: tuple[str, ...]
+    test: str
+    names: str  # file with the names of the classes, one a line
+    label_bytes: int  # CIFAR-100 has the coarse label in front of the fine one
+    images: int  # in each training file; in the test file always 10,000
+    pickled: type[Any]  # torchvision's reader of the Python version
+
+
+LAYOUTS = {
+    "cifar10": Layout(
+        "cifar10",
+        "cifar-10-batches-bin",
+        tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+        "test_batch.bin",
+        "batches.meta.txt",
+        1,
+        10_000,
+        datasets.CIFAR10,
+    ),
+    "cifar100": Layout(
+        "cifar100",
+        "cifar-100-binary",
+        ("train.bin",),
+        "test.bin",
+        "fine_label_names.txt",
+        2,
+        50_000,
+        datasets.CIFAR100,
+    ),
+}
+
+
+def load_cifar(name: str, root: Path, *, download: bool) -> Source:
+    """The last 5,000 training images are the validation split, as in the paper."""
+    layout = LAYOUTS[name]
+    if (root / layout.binary).is_dir():
+        train, test, classes = read_binary(layout, root / layout.binary)
+    else:
+        train, test, classes = read_pickled(layout, root, download)
+    if len(train) <= VAL:
+        raise ValueError(f"{name}: expected more than {VAL} training images, got {len(train)}")
+    kept = Arrays(train.x[:-VAL], train.y[:-VAL])
+    val = Arrays(train.x[-VAL:], train.y[-VAL:])
+    return from_arrays(name, kept, val, test, classes, notes=(f"val is the last {VAL:,} training images",))
+
+
+def read_binary(layout: Layout, folder: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
+    """Records of label bytes and 3,072 bytes of pixels, red, green, blue."""
+    wanted = [folder / file for file in (*layout.train, layout.test, layout.names)]
+    absent = [file for file in wanted if not file.is_file()]
+    if absent:
+        raise missing(layout.name, absent)
+    classes = tuple(line.strip() for line in (folder / layout.names).read_text().splitlines() if line.strip())
+    train = [read_records(folder / file, layout.label_bytes, layout.images, classes) for file in layout.train]
+    test = read_records(folder / layout.test, layout.label_bytes, 10_000, classes)
+    joined = Arrays(torch.cat([part.x for part in train]), torch.cat([part.y for part in train]))
+    return joined, test, classes
+
+
+def read_records(file: Path, label_bytes: int, images: int, classes: tuple[str, ...]) -> Arrays:
+    """One file; the size tells a complete one."""
+    record = label_bytes + PIXELS
+    if file.stat().st_size != images * record:
+        raise ValueError(f"{file}: expected {images * record:,} bytes, got {file.stat().st_size:,}; fetch it again")
+    records = torch.from_numpy(np.fromfile(file, dtype=np.uint8)).view(images, record)
+    labels = records[:, label_bytes - 1].long()
+    check_range(labels, classes, lambda index: f"{file}, record {index}")
+    return Arrays(records[:, label_bytes:].reshape(images, 3, 32, 32), labels)
+
+
+def read_pickled(layout: Layout, root: Path, download: bool) -> tuple[Arrays, Arrays, tuple[str, ...]]:
+    """torchvision unpickles only files whose md5 is that of the original: their content is known."""
+    if not download and not (root / layout.pickled.base_folder).is_dir():
+        raise missing(layout.name, [root / layout.binary, root / layout.pickled.base_folder])
+    with refused(layout.name, root):
+        train = layout.pickled(str(root), train=True, download=download)
+        test = layout.pickled(str(root), train=False, download=False)
+    return from_torchvision(train), from_torchvision(test), tuple(train.classes)
+
+
+def from_torchvision(data: Any) -> Arrays:
+    """torchvision keeps `[N, H, W, C]`."""
+    pixels = torch.from_numpy(np.ascontiguousarray(data.data.transpose(0, 3, 1, 2)))
+    return Arrays(pixels, torch.tensor(data.targets))

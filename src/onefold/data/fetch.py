@@ -1,0 +1,25 @@
+"""What is said when data are not there or cannot be fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def missing(name: str, places: Sequence[Path]) -> ValueError:
+    """Where it was looked for, and the remedy."""
+    looked = " and ".join(str(place) for place in places)
+    return ValueError(f"{name}: looked for {looked} and did not find it; pass --download (download=True in Python)")
+
+
+@contextmanager
+def refused(name: str, place: Path) -> Iterator[None]:
+    """What stopped a reader or a download, in one sentence instead of a traceback."""
+    try:
+        yield
+    except ImportError as error:
+        raise ValueError(f"{name}: reading it needs {error.name}; install it with: pip install {error.name}") from error
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{name}: could not get it into {place}: {reason}") from error

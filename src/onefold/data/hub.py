@@ -1,0 +1,115 @@
+"""Image classification sets of the Hugging Face hub: `hf:NAME` or `hf:NAME:CONFIG`, with the extra `datasets`."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from onefold.data.assemble import assemble
+from onefold.data.holdout import VAL_FRACTION, Division, divide
+from onefold.data.pictures import Pictures
+from onefold.data.source import Source
+
+SPLITS = {"train": "train", "validation": "val", "valid": "val", "val": "val", "test": "test"}
+
+
+def load_hub(
+    spec: str, *, download: bool, seed: int, skip_unreadable: bool, val_fraction: float | None, image_size: int | None
+) -> Source:
+    """The one column of images and the one of class labels of a data set in the library's own cache.
+
+    Splits that are missing are held out by the seed, see `divide`. Without `download` nothing is asked of the network.
+    """
+    name, _, config = spec.partition(":")
+    library = import_datasets()
+    with network(library, allowed=download):
+        try:
+            splits = library.load_dataset(name, config or None)
+        except Exception as error:  # the library's errors are many, and not one family
+            reason = " ".join(str(error).split())
+            remedy = "" if download else "; pass --download (download=True in Python) if it is not in the cache yet"
+            raise ValueError(f"hf:{spec}: the datasets library could not load it: {reason}{remedy}") from error
+    known = {SPLITS[split]: rows for split, rows in splits.items() if split in SPLITS}
+    if "train" not in known:
+        raise ValueError(f"hf:{spec}: expected a split train, got {', '.join(splits)}")
+    if len(known) == 1:
+        known = {"all": known["train"]}
+    features = next(iter(known.values())).features
+    image = column(spec, features, "Image")
+    label = column(spec, features, "ClassLabel")
+    # Undecoded, so that a broken image is found by the scan, and named, like a broken file.
+    found = {
+        split: HubImages(f"hf:{spec} {split}", rows.cast_column(image, library.Image(decode=False)), image, label)
+        for split, rows in known.items()
+    }
+
+    def by_seed(labels: Mapping[str, Tensor]) -> Division:
+        return divide(labels, seed, VAL_FRACTION if val_fraction is None else val_fraction)
+
+    return assemble(
+        f"hf:{spec}",
+        found,
+        tuple(features[label].names),
+        by_seed,
+        skip_unreadable=skip_unreadable,
+        image_size=image_size,
+    )
+
+
+def import_datasets() -> Any:
+    """The library, where it is installed."""
+    try:
+        return importlib.import_module("datasets")
+    except ImportError:
+        raise ValueError(
+            "hf:NAME needs the extra datasets, which is not installed; install it with: pip install 'onefold[datasets]'"
+        ) from None
+
+
+@contextmanager
+def network(library: Any, allowed: bool) -> Iterator[None]:
+    """The library asks the hub for news even of what it has: kept from it unless a download was asked for."""
+    modules = [library.config, importlib.import_module("huggingface_hub.constants")]
+    before = [module.HF_HUB_OFFLINE for module in modules]
+    try:
+        for module, offline in zip(modules, before, strict=True):
+            module.HF_HUB_OFFLINE = offline or not allowed
+        yield
+    finally:
+        for module, offline in zip(modules, before, strict=True):
+            module.HF_HUB_OFFLINE = offline
+
+
+def column(spec: str, features: Mapping[str, Any], kind: str) -> str:
+    """The name of the one column of a kind; where there are several, the first of the usual names."""
+    fitting = [name for name, feature in features.items() if type(feature).__name__ == kind]
+    usual = [name for name in ("image", "img", "label", "labels", "fine_label") if name in fitting]
+    if len(fitting) == 1 or usual:
+        return (usual or fitting)[0]
+    got = ", ".join(fitting) or "none"
+    raise ValueError(f"hf:{spec}: expected one column of type {kind}, got {got} among {', '.join(features)}")
+
+
+class HubImages(Pictures):
+    """Rows of a split, images undecoded."""
+
+    def __init__(self, name: str, rows: Any, image: str, label: str, indices: Tensor | None = None) -> None:
+        self.name, self.rows, self.image, self.label = name, rows, image, label
+        self.indices = torch.arange(len(rows)) if indices is None else indices
+        self.labels = torch.tensor(rows[label][:])[self.indices]
+
+    def where(self, index: int) -> str:
+        return f"{self.name}[{int(self.indices[index])}]"
+
+    def open(self, index: int) -> BinaryIO:
+        given = self.rows[int(self.indices[index])][self.image]
+        return io.BytesIO(given["bytes"]) if given["bytes"] is not None else open(given["path"], "rb")
+
+    def take(self, indices: Tensor) -> HubImages:
+        return HubImages(self.name, self.rows, self.image, self.label, self.indices[indices])
