@@ -209,6 +209,11 @@ def test_what_cannot_be_traced_is_folded_on_the_evidence_of_an_example_alone() -
     check(Branching(lambda logits: logits + 1), x, folds=False, example=x)
     check(Branching(lambda logits: logits.add_(1)), x, folds=False, example=x)
     check(Branching(torch.sigmoid), x, folds=False, example=x)
+    check(Branching(lambda logits: logits.clamp_(max=1e6)), x, folds=False, example=x)  # equal here only
+
+
+def test_the_network_is_judged_as_it_is_evaluated() -> None:
+    assert isinstance(calibrated(Scaled().train(), T), Calibrated)
 
 
 def test_hooks_and_patched_forward_passes_are_wrapped() -> None:

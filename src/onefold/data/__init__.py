@@ -8,14 +8,14 @@ from onefold.data.given import GivenLoader
 from onefold.data.loader import DeviceLoader, Loader, loader_for
 from onefold.data.pictures import ImageFiles, Pictures
 from onefold.data.source import Source, from_arrays
-from onefold.data.specs import KINDS, NAMES, load
+from onefold.data.specs import KINDS, READERS, load
 from onefold.data.split import Arrays, Split, as_split, labels_of
 from onefold.data.statistics import Statistics, statistics_of
 from onefold.data.stream import StreamLoader
 
 __all__ = [
     "KINDS",
-    "NAMES",
+    "READERS",
     "Arrays",
     "Augmentation",
     "CropFlip",

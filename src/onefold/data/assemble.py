@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 
 from onefold.data.holdout import Division
+from onefold.data.options import Options, Progress
 from onefold.data.pictures import Pictures, opened
 from onefold.data.remember import remembered_scan
 from onefold.data.scan import all_sizes, oddities, refuse_unreadable
@@ -22,10 +23,9 @@ def assemble(
     found: Mapping[str, Pictures],
     classes: tuple[str, ...],
     divide: Callable[[Mapping[str, Tensor]], Division],
+    options: Options,
     *,
     strangers: Sequence[str] = (),
-    skip_unreadable: bool = False,
-    image_size: int | None = None,
     statistics: Statistics | None = None,
     notes: tuple[str, ...] = (),
 ) -> Source:
@@ -34,10 +34,14 @@ def assemble(
         if not len(pictures):
             raise ValueError(f"{name}: expected images in {split}, got none")
         check_range(pictures.labels, classes, pictures.where)
-    pixels = image_size is None and expected_bytes(list(found.values())) <= MEMORY
-    scans = {split: remembered_scan(pictures, pixels) for split, pictures in found.items()}
+    pixels = options.image_size is None and expected_bytes(list(found.values())) <= MEMORY
+    total, before = sum(len(pictures) for pictures in found.values()), 0
+    scans = {}
+    for split, pictures in found.items():
+        scans[split] = remembered_scan(pictures, pixels, shifted(options.progress, before, total))
+        before += len(pictures)
     problems = [*strangers, *(problem for result in scans.values() for problem in result.problems)]
-    notes = (*notes, *refuse_unreadable(name, problems, skip_unreadable))
+    notes = (*notes, *refuse_unreadable(name, problems, options.skip_unreadable))
     for split, result in scans.items():
         if not len(result.readable):
             raise ValueError(f"{name}: expected readable images in {split}, got none")
@@ -66,10 +70,15 @@ def assemble(
         streamed(test),
         classes,
         sizes,
-        image_size=image_size,
+        image_size=options.image_size,
         statistics=statistics,
         notes=notes,
     )
+
+
+def shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Progress within one split as progress over all."""
+    return None if progress is None else lambda done, _: progress(before + done, total)
 
 
 def expected_bytes(splits: Sequence[Pictures]) -> float:

@@ -11,6 +11,7 @@ import torch
 from torchvision import datasets
 
 from onefold.data.fetch import missing, refused
+from onefold.data.options import Options
 from onefold.data.source import Source, from_arrays
 from onefold.data.split import Arrays, check_range
 
@@ -56,13 +57,18 @@ LAYOUTS = {
 }
 
 
-def load_cifar(name: str, root: Path, *, download: bool) -> Source:
+def load_cifar(name: str, root: Path, options: Options) -> Source:
     """The last 5,000 training images are the validation split, as in the paper."""
     layout = LAYOUTS[name]
-    if (root / layout.binary).is_dir():
+    wanted = [root / layout.binary / file for file in (*layout.train, layout.test, layout.names)]
+    absent = [file for file in wanted if not file.is_file()]
+    pickled = root / layout.pickled.base_folder
+    if not absent:
         train, test, classes = read_binary(layout, root / layout.binary)
+    elif options.download or pickled.is_dir():
+        train, test, classes = read_pickled(layout, root, options.download)
     else:
-        train, test, classes = read_pickled(layout, root, download)
+        raise missing(name, [*(absent if absent != wanted else [root / layout.binary]), pickled])
     if len(train) <= VAL:
         raise ValueError(f"{name}: expected more than {VAL} training images, got {len(train)}")
     kept = Arrays(train.x[:-VAL], train.y[:-VAL])
@@ -72,10 +78,6 @@ def load_cifar(name: str, root: Path, *, download: bool) -> Source:
 
 def read_binary(layout: Layout, folder: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
     """Records of label bytes and 3,072 bytes of pixels, red, green, blue."""
-    wanted = [folder / file for file in (*layout.train, layout.test, layout.names)]
-    absent = [file for file in wanted if not file.is_file()]
-    if absent:
-        raise missing(layout.name, absent)
     classes = tuple(line.strip() for line in (folder / layout.names).read_text().splitlines() if line.strip())
     train = [read_records(folder / file, layout.label_bytes, layout.images, classes) for file in layout.train]
     test = read_records(folder / layout.test, layout.label_bytes, 10_000, classes)
@@ -96,9 +98,7 @@ def read_records(file: Path, label_bytes: int, images: int, classes: tuple[str, 
 
 def read_pickled(layout: Layout, root: Path, download: bool) -> tuple[Arrays, Arrays, tuple[str, ...]]:
     """torchvision unpickles only files whose md5 is that of the original: their content is known."""
-    if not download and not (root / layout.pickled.base_folder).is_dir():
-        raise missing(layout.name, [root / layout.binary, root / layout.pickled.base_folder])
-    with refused(layout.name, root):
+    with refused(layout.name, root, download):
         train = layout.pickled(str(root), train=True, download=download)
         test = layout.pickled(str(root), train=False, download=False)
     return from_torchvision(train), from_torchvision(test), tuple(train.classes)

@@ -47,7 +47,9 @@ class SeededExamples(Dataset[Any]):
                 return Refusal(str(error))
             if not isinstance(example, tuple | list) or len(example) != 2:
                 return Refusal(f"{self.where(key.example)}: expected (image, label), got {type(example).__name__}")
-            image, label = example[0], int(example[1])
+            image, label = example[0], class_index(example[1])
+            if label is None:
+                return Refusal(f"{self.where(key.example)}: expected a class index as label, got {example[1]!r}")
             if self.classes is not None and not 0 <= label < self.classes:
                 return Refusal(
                     f"{self.where(key.example)}: expected classes 0 to {self.classes - 1}, got label {label}"
@@ -63,6 +65,13 @@ class SeededExamples(Dataset[Any]):
     def where(self, index: int) -> str:
         where = getattr(self.dataset, "where", None)
         return str(where(index)) if callable(where) else f"example {index}"
+
+
+def class_index(label: object) -> int | None:
+    """A label as an integer, if it is one."""
+    if isinstance(label, Tensor | np.ndarray | np.generic) and torch.as_tensor(label).numel() == 1:
+        label = label.item()
+    return label if isinstance(label, int) else None
 
 
 def collate(examples: list[tuple[Tensor, int, bool] | Refusal]) -> tuple[Tensor, Tensor] | Refusal:

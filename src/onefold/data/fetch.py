@@ -14,7 +14,7 @@ def missing(name: str, places: Sequence[Path]) -> ValueError:
 
 
 @contextmanager
-def refused(name: str, place: Path) -> Iterator[None]:
+def refused(name: str, place: Path, download: bool) -> Iterator[None]:
     """What stopped a reader or a download, in one sentence instead of a traceback."""
     try:
         yield
@@ -22,4 +22,6 @@ def refused(name: str, place: Path) -> Iterator[None]:
         raise ValueError(f"{name}: reading it needs {error.name}; install it with: pip install {error.name}") from error
     except (OSError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{name}: could not get it into {place}: {reason}") from error
+        if download:
+            raise ValueError(f"{name}: could not fetch it into {place}: {reason}; or put its files there") from error
+        raise ValueError(f"{name}: could not read it in {place}: {reason}; pass --download") from error

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from onefold.data.assemble import assemble
-from onefold.data.holdout import TEST_FRACTION, VAL_FRACTION, Division, divide
+from onefold.data.holdout import divide
+from onefold.data.options import Options
 from onefold.data.pictures import ImageFiles
 from onefold.data.source import Source
 from onefold.data.statistics import Statistics
@@ -20,21 +21,17 @@ SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "
 CLUTTER = {"thumbs.db", "desktop.ini"}  # what file managers leave behind; names with a dot in front likewise
 
 
-def load_folder(
-    name: str,
-    path: Path,
-    *,
-    seed: int = 0,
-    skip_unreadable: bool = False,
-    val_fraction: float | None = None,
-    image_size: int | None = None,
-    statistics: Statistics | None = None,
-) -> Source:
+def load_folder(given_path: str, options: Options) -> Source:
     """`PATH/train/CLASS/...`, `PATH/val/...` and `PATH/test/...` (val, test or both), or `PATH/CLASS/...` alone.
 
     A class is every image at any depth below its folder; its index is its place in the sorted names of the folders of
     train. A split that is missing is held out by the seed, see `divide`.
     """
+    return read_folder(f"folder:{given_path}", Path(given_path).expanduser(), options)
+
+
+def read_folder(name: str, path: Path, options: Options, statistics: Statistics | None = None) -> Source:
+    """`load_folder`, for a data set of any name whose statistics may be known."""
     if not path.is_dir():
         raise ValueError(f"{name}: expected a folder with one folder a class at {path}, and there is none")
     folders = {SPLITS[entry.name]: entry for entry in sorted(path.iterdir()) if entry.name in SPLITS and entry.is_dir()}
@@ -42,25 +39,13 @@ def load_folder(
         folders = {"all": path}
     elif len(folders) == 1:
         folders = {"all": folders["train"]}
-    classes = class_names(name, next(folder for split, folder in folders.items() if split in ("train", "all")))
+    classes = class_names(name, folders["all"] if "all" in folders else folders["train"])
     found, strangers = {}, []
     for split, folder in folders.items():
         found[split], odd = list_images(name, folder, classes)
         strangers += odd
-
-    def by_seed(labels: Mapping[str, Tensor]) -> Division:
-        return divide(labels, seed, VAL_FRACTION if val_fraction is None else val_fraction, TEST_FRACTION)
-
-    return assemble(
-        name,
-        found,
-        classes,
-        by_seed,
-        strangers=strangers,
-        skip_unreadable=skip_unreadable,
-        image_size=image_size,
-        statistics=statistics,
-    )
+    by_seed = partial(divide, options=options)
+    return assemble(name, found, classes, by_seed, options, strangers=strangers, statistics=statistics)
 
 
 def class_names(name: str, folder: Path) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from onefold.data.augment import as_input
+from onefold.data.split import check_range
+from onefold.types import readable
 
 
 class GivenLoader:
@@ -20,7 +23,7 @@ class GivenLoader:
     and under several processes each one iterates the loader it was given (with a `DistributedSampler`, say).
     """
 
-    def __init__(self, loader: DataLoader[Any], device: torch.device | str = "cpu") -> None:
+    def __init__(self, loader: DataLoader[Any], device: torch.device | str = "cpu", classes: int | None = None) -> None:
         try:
             self.steps = len(loader)
         except TypeError:
@@ -28,7 +31,7 @@ class GivenLoader:
                 "DataLoader: expected one with a length, got one without; "
                 "give its dataset a __len__, so that the schedule knows how long an epoch is"
             ) from None
-        self.loader, self.device = loader, torch.device(device)
+        self.loader, self.device, self.classes = loader, torch.device(device), classes
 
     @property
     def examples(self) -> int:
@@ -50,6 +53,8 @@ class GivenLoader:
                     f"DataLoader: expected batches (x, y) of two tensors, got {kind(batch)} at step {step}"
                 )
             x, y = batch
+            if self.classes is not None and readable(y):
+                check_range(y, range(self.classes), partial("example {1} of batch {0}".format, step))
             yield as_input(x.to(self.device, non_blocking=True)), y.to(self.device, torch.long, non_blocking=True)
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from onefold.data.options import Options
 from onefold.data.order import generator_for
 
 VAL_FRACTION, TEST_FRACTION = 0.1, 0.2
@@ -22,20 +23,20 @@ class Division(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def divide(
-    labels: Mapping[str, Tensor], seed: int, val_fraction: float = VAL_FRACTION, test_fraction: float = TEST_FRACTION
-) -> Division:
+def divide(labels: Mapping[str, Tensor], options: Options) -> Division:
     """Splits that are there are kept; one that is missing is held out.
 
     With train, val and test nothing is drawn. Without val it is held out of train. Without test, val becomes the test
     split, as everybody does with ImageNet, and validation is held out of train: a temperature must not be fitted to
     the images it is judged on. A single set called "all" is divided in three.
     """
+    seed = options.seed
+    val_fraction = VAL_FRACTION if options.val_fraction is None else options.val_fraction
     if set(labels) == {"all"}:
-        rest, test = hold_out(labels["all"], test_fraction, seed, "test")
+        rest, test = hold_out(labels["all"], TEST_FRACTION, seed, "test")
         kept, val = hold_out(labels["all"][rest], val_fraction, seed, "val")
         note = (
-            f"one set only: {test_fraction:.0%} of each class for test, then {val_fraction:.0%} for val, by seed {seed}"
+            f"one set only: {TEST_FRACTION:.0%} of each class for test, then {val_fraction:.0%} for val, by seed {seed}"
         )
         return Division(("all", rest[kept]), ("all", rest[val]), ("all", test), (note,))
     whole = {name: (name, torch.arange(len(values))) for name, values in labels.items()}

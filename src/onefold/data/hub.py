@@ -6,41 +6,41 @@ import importlib
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
 
 from onefold.data.assemble import assemble
-from onefold.data.holdout import VAL_FRACTION, Division, divide
+from onefold.data.holdout import divide
+from onefold.data.options import Options
 from onefold.data.pictures import Pictures
 from onefold.data.source import Source
 
 SPLITS = {"train": "train", "validation": "val", "valid": "val", "val": "val", "test": "test"}
 
 
-def load_hub(
-    spec: str, *, download: bool, seed: int, skip_unreadable: bool, val_fraction: float | None, image_size: int | None
-) -> Source:
+def load_hub(spec: str, options: Options) -> Source:
     """The one column of images and the one of class labels of a data set in the library's own cache.
 
     Splits that are missing are held out by the seed, see `divide`. Without `download` nothing is asked of the network.
     """
     name, _, config = spec.partition(":")
     library = import_datasets()
-    with network(library, allowed=download):
+    with network(library, allowed=options.download):
         try:
             splits = library.load_dataset(name, config or None)
         except Exception as error:  # the library's errors are many, and not one family
             reason = " ".join(str(error).split())
-            remedy = "" if download else "; pass --download (download=True in Python) if it is not in the cache yet"
+            remedy = (
+                "" if options.download else "; pass --download (download=True in Python) if it is not in the cache yet"
+            )
             raise ValueError(f"hf:{spec}: the datasets library could not load it: {reason}{remedy}") from error
     known = {SPLITS[split]: rows for split, rows in splits.items() if split in SPLITS}
     if "train" not in known:
         raise ValueError(f"hf:{spec}: expected a split train, got {', '.join(splits)}")
-    if len(known) == 1:
-        known = {"all": known["train"]}
-    features = next(iter(known.values())).features
+    features = known["train"].features
     image = column(spec, features, "Image")
     label = column(spec, features, "ClassLabel")
     # Undecoded, so that a broken image is found by the scan, and named, like a broken file.
@@ -48,18 +48,13 @@ def load_hub(
         split: HubImages(f"hf:{spec} {split}", rows.cast_column(image, library.Image(decode=False)), image, label)
         for split, rows in known.items()
     }
-
-    def by_seed(labels: Mapping[str, Tensor]) -> Division:
-        return divide(labels, seed, VAL_FRACTION if val_fraction is None else val_fraction)
-
-    return assemble(
-        f"hf:{spec}",
-        found,
-        tuple(features[label].names),
-        by_seed,
-        skip_unreadable=skip_unreadable,
-        image_size=image_size,
-    )
+    hidden = [split for split, pictures in found.items() if bool((pictures.labels == -1).all())]
+    notes = tuple(f"{split} comes without labels and is not used" for split in hidden)
+    found = {split: pictures for split, pictures in found.items() if split not in hidden}
+    if len(found) == 1:
+        found = {"all": found["train"]}
+    by_seed = partial(divide, options=options)
+    return assemble(f"hf:{spec}", found, tuple(features[label].names), by_seed, options, notes=notes)
 
 
 def import_datasets() -> Any:

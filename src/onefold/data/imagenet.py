@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,8 +14,9 @@ from torchvision.datasets.utils import download_and_extract_archive
 
 from onefold.data.assemble import assemble
 from onefold.data.fetch import missing, refused
-from onefold.data.folder import class_names, list_images, load_folder
+from onefold.data.folder import class_names, list_images, read_folder
 from onefold.data.holdout import Division, hold_out_last
+from onefold.data.options import Options
 from onefold.data.pictures import ImageFiles
 from onefold.data.source import Source
 from onefold.data.statistics import IMAGENET
@@ -27,9 +29,7 @@ TINY_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 TINY_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
 
 
-def load_imagenet(
-    root: Path, *, download: bool, seed: int, skip_unreadable: bool, val_fraction: float | None, image_size: int | None
-) -> Source:
+def load_imagenet(root: Path, options: Options) -> Source:
     """`train/WNID/*.JPEG` and `val/WNID/*.JPEG` in `root/imagenet` or in `root`, as torchvision lays them out.
 
     The official validation images are the test split, as in the paper; the validation split is 1% of each training
@@ -37,41 +37,38 @@ def load_imagenet(
     archives if they lie there. Classes are in the order of their WordNet ids, which is every checkpoint's.
     """
     folder = next((place for place in (root / "imagenet", root) if (place / "train").is_dir()), None)
-    if folder is None and download:
+    if folder is None and options.download:
         folder = unpacked(root)
     if folder is None or not (folder / "val").is_dir():
         raise ValueError(
             f"imagenet: looked for folders train and val in {root / 'imagenet'} and {root} and did not find them; "
             "put them there, or put the official archives there and pass --download to unpack them"
         )
-    return load_folder(
-        "imagenet",
-        folder,
-        seed=seed,
-        skip_unreadable=skip_unreadable,
-        val_fraction=IMAGENET_VAL_FRACTION if val_fraction is None else val_fraction,
-        image_size=224 if image_size is None else image_size,
-        statistics=IMAGENET,
+    options = replace(
+        options,
+        val_fraction=IMAGENET_VAL_FRACTION if options.val_fraction is None else options.val_fraction,
+        image_size=224 if options.image_size is None else options.image_size,
     )
+    return read_folder("imagenet", folder, options, IMAGENET)
 
 
 def unpacked(root: Path) -> Path | None:
     """Where torchvision unpacked the official archives, if they are there."""
     for place in (root / "imagenet", root):
         if (place / "ILSVRC2012_img_train.tar").is_file():
-            with refused("imagenet", place):
+            with refused("imagenet", place, download=True):
                 for split in ("train", "val"):
                     datasets.ImageNet(str(place), split=split)
             return place
     return None
 
 
-def load_tiny_imagenet(root: Path, *, download: bool, skip_unreadable: bool, image_size: int | None) -> Source:
+def load_tiny_imagenet(root: Path, options: Options) -> Source:
     """`root/tiny-imagenet-200` as distributed: the last 50 training images of each class are the validation split
     (90,000 + 10,000), the official validation images the test split. Last is by the number in the file's name."""
     folder = root / TINY_FOLDER
-    if download and not (folder / "train").is_dir():
-        with refused("tiny-imagenet", root):
+    if options.download and not (folder / "train").is_dir():
+        with refused("tiny-imagenet", root, download=True):
             download_and_extract_archive(TINY_URL, str(root), md5=TINY_MD5)
     if not (folder / "train").is_dir() or not (folder / "val" / "val_annotations.txt").is_file():
         raise missing("tiny-imagenet", [folder / "train", folder / "val" / "val_annotations.txt"])
@@ -88,16 +85,8 @@ def load_tiny_imagenet(root: Path, *, download: bool, skip_unreadable: bool, ima
     notes = [f"val is the last {TINY_VAL} training images of each class, test the official validation images"]
     if len(train) != TINY_TRAIN:
         notes.append(f"found {len(train):,} training images of the {TINY_TRAIN:,} that are distributed")
-    return assemble(
-        "tiny-imagenet",
-        found,
-        classes,
-        last_of_each,
-        strangers=[stranger for stranger in strangers if stranger not in boxes],
-        skip_unreadable=skip_unreadable,
-        image_size=image_size,
-        notes=tuple(notes),
-    )
+    odd = [stranger for stranger in strangers if stranger not in boxes]
+    return assemble("tiny-imagenet", found, classes, last_of_each, options, strangers=odd, notes=tuple(notes))
 
 
 def by_number(pictures: ImageFiles) -> Tensor:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from onefold.data.augment import Augmentation, CropFlip, Draws, ResizedCrop, as_input, crop_and_flip, draw
 from onefold.data.given import GivenLoader
 from onefold.data.order import check_plan, generator_for, order_of, part_of, steps_in
-from onefold.data.split import Arrays, Split, as_split
+from onefold.data.split import Arrays, Split, as_split, check_range
 from onefold.data.stream import StreamLoader
 from onefold.data.view import view_of
 
@@ -73,9 +73,8 @@ class DeviceLoader:
         draws = self._draws(epoch)
         for step in range(start_step, len(self)):
             first, last = part_of(step, len(self.y), self.batch_size, self.rank, self.world_size)
-            # Without shuffling a slice reads the data where they lie.
-            chosen = order[first:last] if self.shuffle else slice(first, last)
-            x, y = self.x[chosen], self.y[chosen]
+            chosen = order[first:last]
+            x, y = self.x[chosen], self.y[chosen]  # copies, also in order: who gets them may write into them
             if draws is not None and self.augment is not None:
                 x = crop_and_flip(x, draws.part(first, last), self.augment.pad)
             yield as_input(x), y
@@ -111,7 +110,9 @@ def loader_for(
     """
     split, device = as_split(split), torch.device(device)
     if isinstance(split, DataLoader):
-        return GivenLoader(split, device)
+        return GivenLoader(split, device, classes)
+    if isinstance(split, Arrays) and classes is not None:
+        check_range(split.y, range(classes), "example {}".format)
     if device_bytes is None:
         device_bytes = room_on(device)
     # Scaling gives images of other sizes than the data have: it is done one by one.

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onefold.data.holdout import VAL_FRACTION, divide
+from onefold.data.holdout import divide
+from onefold.data.options import Options
 from onefold.data.source import Source, from_arrays
 from onefold.data.split import Arrays, check_range
 
@@ -18,13 +19,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 NEEDED = ("train_x", "train_y", "test_x", "test_y")
 
 
-def load_npz(name: str, path: Path, *, seed: int, val_fraction: float | None) -> Source:
+def load_npz(given_path: str, options: Options) -> Source:
     """`train_x`, `train_y`, `test_x`, `test_y`, optionally `val_x`, `val_y` and `classes` (names, as strings).
 
     Images are uint8, `[N, H, W, C]` or `[N, C, H, W]`, or `[N, H, W]` in grey; which of the two is told by the axis of
     the channels being the shorter one. Floats keep their values: images in [0, 1] likewise, features as `[N, F]`.
     Nothing is unpickled. Without val, 10% of each class of train is held out by the seed.
     """
+    name, path = f"npz:{given_path}", Path(given_path).expanduser()
     if not path.is_file():
         raise ValueError(f"{name}: expected a file with {', '.join(NEEDED)} at {path}, and there is none")
     try:
@@ -46,8 +48,7 @@ def load_npz(name: str, path: Path, *, seed: int, val_fraction: float | None) ->
     classes = class_names(given, arrays["train"].y)
     for split, part in arrays.items():
         check_range(part.y, classes, partial("{}_y[{}]".format, split))
-    fraction = VAL_FRACTION if val_fraction is None else val_fraction
-    division = divide({split: part.y for split, part in arrays.items()}, seed, fraction)
+    division = divide({split: part.y for split, part in arrays.items()}, options)
     train, val, test = (arrays[split].take(indices) for split, indices in division[:3])
     return from_arrays(name, train, val, test, classes, notes=(*notes, *division.notes))
 

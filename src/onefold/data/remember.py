@@ -11,20 +11,21 @@ from pathlib import Path
 
 import torch
 
+from onefold.data.options import Progress
 from onefold.data.pictures import ImageFiles, Pictures
 from onefold.data.scan import Scan, scan
 
 LEAST = 10_000  # files from which on it pays
 
 
-def remembered_scan(pictures: Pictures, pixels: bool = False) -> Scan:
+def remembered_scan(pictures: Pictures, pixels: bool = False, progress: Progress | None = None) -> Scan:
     """`scan`, from the cache where the same files in untouched folders had nothing wrong with them before.
 
     Only a clean result is kept: files that were mended are looked at again. One that breaks later is named by the
     worker that comes upon it.
     """
     if pixels or not isinstance(pictures, ImageFiles) or len(pictures) < LEAST:
-        return scan(pictures, pixels)
+        return scan(pictures, pixels, progress)
     file = cache_folder() / f"{fingerprint(pictures)}.json"
     try:
         kept = json.loads(file.read_text())
@@ -32,7 +33,7 @@ def remembered_scan(pictures: Pictures, pixels: bool = False) -> Scan:
         return Scan(readable=torch.arange(len(pictures)), sizes=sizes, converted=kept["converted"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # absent or damaged: look again
-    found = scan(pictures, pixels=False)
+    found = scan(pictures, False, progress)
     if not found.problems:
         keep(file, {"sizes": [[*size, count] for size, count in found.sizes.items()], "converted": found.converted})
     return found

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from onefold.data.options import Progress
 from onefold.data.pictures import Pictures, check_ending, decoded, opened
 
-BLOCK = 4096  # images handed to the threads at a time: a future for each of ImageNet's would take a gigabyte
+BLOCK = 1024  # images handed to the threads at a time: a future for each of ImageNet's would take a gigabyte
 THREADS = 8  # PIL decodes outside of Python's lock
 
 
@@ -38,7 +39,7 @@ class Scan:
     pixels: Tensor | None = None
 
 
-def scan(pictures: Pictures, pixels: bool) -> Scan:
+def scan(pictures: Pictures, pixels: bool, progress: Progress | None = None) -> Scan:
     """Opens every image. With `pixels` it is decoded, and kept as long as all have one size; without, a set too large
     for that, the header and the end of the file are looked at."""
     found = Scan(readable=torch.empty(0, dtype=torch.long))
@@ -61,6 +62,8 @@ def scan(pictures: Pictures, pixels: bool) -> Scan:
                 if kept is None:
                     kept = torch.empty(len(pictures), 3, *look.size, dtype=torch.uint8)
                 kept[len(readable) - 1] = torch.from_numpy(look.pixels).permute(2, 0, 1)
+            if progress is not None:
+                progress(block.stop, len(pictures))
     found.readable = torch.tensor(readable, dtype=torch.long)
     found.pixels = None if kept is None else kept[: len(readable)]
     return found

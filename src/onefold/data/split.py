@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+MOST = 100  # labels outside the classes that are listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,11 +104,12 @@ def labels_of(split: Split) -> Tensor | None:
     return labels if isinstance(labels, Tensor) else None
 
 
-def check_range(labels: Tensor, classes: Sequence[str], where: Callable[[int], str]) -> None:
+def check_range(labels: Tensor, classes: Sized, where: Callable[[int], str]) -> None:
     """Refuses labels outside the classes, all of them at once, each with its place."""
     outside = ((labels < 0) | (labels >= len(classes))).nonzero().flatten().tolist()
     if outside:
-        listed = "\n".join(f"  {where(index)}: label {int(labels[index])}" for index in outside)
+        listed = "\n".join(f"  {where(index)}: label {int(labels[index])}" for index in outside[:MOST])
+        listed += f"\n  and {len(outside) - MOST} more" if len(outside) > MOST else ""
         raise ValueError(
             f"labels: expected classes 0 to {len(classes) - 1}, got {len(outside)} outside of them:\n{listed}"
         )

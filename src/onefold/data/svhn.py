@@ -8,26 +8,27 @@ import torch
 from torchvision import datasets
 
 from onefold.data.fetch import missing, refused
-from onefold.data.holdout import VAL_FRACTION, divide
+from onefold.data.holdout import divide
+from onefold.data.options import Options
 from onefold.data.source import Source, from_arrays
 from onefold.data.split import Arrays
 
 
-def load_svhn(root: Path, *, download: bool, seed: int, val_fraction: float | None) -> Source:
+def load_svhn(root: Path, options: Options) -> Source:
     """`train_32x32.mat` and `test_32x32.mat`; validation is 10% of each class of train, held out by the seed.
 
     Digits are cropped but not flipped in training.
     """
     files = [root / "train_32x32.mat", root / "test_32x32.mat"]
-    if not download and not all(file.is_file() for file in files):
+    if not options.download and not all(file.is_file() for file in files):
         raise missing("svhn", files)
-    with refused("svhn", root):
-        found = {split: datasets.SVHN(str(root), split=split, download=download) for split in ("train", "test")}
+    with refused("svhn", root, options.download):
+        found = {split: datasets.SVHN(str(root), split=split, download=options.download) for split in ("train", "test")}
     arrays = {
         split: Arrays(torch.from_numpy(data.data), torch.from_numpy(data.labels)) for split, data in found.items()
     }
     labels = {split: part.y for split, part in arrays.items()}
-    division = divide(labels, seed, VAL_FRACTION if val_fraction is None else val_fraction)
+    division = divide(labels, options)
     train, val, test = (arrays[split].take(indices) for split, indices in division[:3])
     classes = tuple(str(digit) for digit in range(10))
     return from_arrays("svhn", train, val, test, classes, flip=False, notes=division.notes)

@@ -29,12 +29,16 @@ def as_tensor(image: object) -> Tensor | None:
 
 def view_of(augment: Augmentation | None, train: bool) -> View | None:
     """What is done to an image before it is batched."""
+    view: View | None = None
     if isinstance(augment, ResizedCrop):
-        if not train:
-            return v2.Compose([v2.Resize(round(augment.size * 256 / 224)), v2.CenterCrop(augment.size)])
-        flip = v2.RandomHorizontalFlip(0.5 if augment.flip else 0.0)
-        return v2.Compose([v2.RandomResizedCrop(augment.size), flip])
-    return PaddedCrop(augment) if train and augment is not None else None
+        if train:
+            steps = [v2.RandomResizedCrop(augment.size), v2.RandomHorizontalFlip(0.5 if augment.flip else 0.0)]
+        else:
+            steps = [v2.Resize(round(augment.size * 256 / 224)), v2.CenterCrop(augment.size)]
+        view = v2.Compose(steps)
+    elif train and augment is not None:
+        view = PaddedCrop(augment)
+    return view
 
 
 @dataclass(frozen=True)

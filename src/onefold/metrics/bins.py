@@ -19,7 +19,7 @@ def equal_width_bins(probability: Tensor, bins: int) -> Tensor:
 
 
 def equal_mass_error(mass: FloatArray, gap: FloatArray, bins: int) -> float:
-    """Sum over bins of |gap| / total mass, for groups in order of confidence and bins of equal mass.
+    """Sum over bins of |gap| / total mass, for groups in order of confidence, either way, and bins of equal mass.
 
     `mass` is the number of examples of each group and `gap` its sum of (confidence - correct). A group that a
     border of two bins falls into is split in proportion.

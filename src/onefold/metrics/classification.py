@@ -116,7 +116,7 @@ class Classification(Accumulator):
         """Every metric above and the `count` of examples; waits for the device."""
         count, correct, nll, brier, entropy = self._checked_totals()
         _, confidence, hits = self._sums["bins"].cpu().double().unbind(dim=-1)
-        mass, gap = self._sums["cells"].cpu().double().flip(0).numpy().T  # lowest confidence first
+        mass, gap = self._sums["cells"].cpu().double().numpy().T  # in falling order of confidence
         return {
             "acc": correct / count,
             "nll": nll / count,

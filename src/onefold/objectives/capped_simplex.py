@@ -7,9 +7,9 @@ from torch import Tensor
 
 from onefold.objectives.precision import widest
 
-REG = 1e-13
-REF = 2
-CEN = True
+REG=1e-12
+REF=2
+CEN=True
 ITERATIONS = 20  # twice what the hardest of 100,000 random programmes needs; a converged one stands still
 BACK_OFF = 0.995  # how much of the way to the nearest bound a step may go
 ROUNDED = 1e-6  # a cap of 1/M that was rounded to single precision is still 1/M
@@ -76,7 +76,7 @@ def minimise(curve: Tensor, slope: Tensor, below: float) -> Tensor:
         hessian = curve + eye * stiffness.sum(-2).unsqueeze(-1)
         hessian = hessian + REG * eye * hessian
         inverse = inverse_on_plane(hessian, eye)
-        ones = inverse.sum(-1)
+        ones=inverse.sum(-1)
         residual = matvec(curve, v) + slope - (toward * dual).sum(-2)
 
         def newton(
@@ -89,12 +89,11 @@ def minimise(curve: Tensor, slope: Tensor, below: float) -> Tensor:
             """The step after which slack * dual has, to first order, changed by `wanted`."""
             push = wanted / slack
             rhs = (toward * push).sum(-2) - residual
-            dv = torch.zeros_like(rhs)
-            y = torch.zeros_like(rhs[..., :1])
-            for _ in range(REF + 1):
+            dv = torch.zeros_like(rhs); y = torch.zeros_like(rhs[...,:1])
+            for _ in range(REF+1):
                 t = matvec(inverse, rhs - matvec(hessian, dv) - y)
-                dy = (t.sum(-1, keepdim=True) + dv.sum(-1, keepdim=True)) / ones.sum(-1, keepdim=True)
-                dv = dv + t - ones * dy
+                dy = (t.sum(-1, keepdim=True) + dv.sum(-1, keepdim=True)) / ones.sum(-1,keepdim=True)
+                dv = dv + t - ones*dy
                 y = y + dy
             dslack = toward * dv.unsqueeze(-2)
             return dv, dslack, push - stiffness * dslack
@@ -133,7 +132,6 @@ def inverse_on_plane(matrix: Tensor, eye: Tensor) -> Tensor:
         inverse = cleared - (column - unit.unsqueeze(-1)) * row
     inverse = inverse * root.unsqueeze(-1) * root.unsqueeze(-2)
     return inverse
-
 
 def matvec(matrix: Tensor, vector: Tensor) -> Tensor:
     """Written out: a matrix product would be rounded to half precision under autocast."""

@@ -1,0 +1,150 @@
+"""What to do, as data: a recipe is complete, frozen, and the same on every machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from onefold.methods import check_pair, method_named, perturbation_named
+
+
+@dataclass(frozen=True)
+class DataRecipe:
+    """Where the examples come from."""
+
+    source: str = "digits"
+    """cifar10, cifar100, svhn, tiny-imagenet, imagenet, digits, folder:PATH, npz:PATH or hf:NAME"""
+    root: str = "data"
+    """folder that holds the data sets"""
+    download: bool = False
+    """fetch the data set if it is not there"""
+    skip_unreadable: bool = False
+    """leave unreadable files out instead of stopping"""
+    augment: bool = True
+    """random crops and flips of images"""
+    workers: int = 4
+    """loader processes for data sets that do not fit in memory"""
+
+
+@dataclass(frozen=True)
+class OptimRecipe:
+    """SGD with Nesterov momentum, a linear warm-up and one cosine down to zero."""
+
+    lr: float = 0.1
+    """learning rate after the warm-up"""
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    """lambda: decay of the weights, and pull of LatentBE's factors toward one"""
+    batch_size: int = 128
+    """examples a step, over all processes"""
+    warmup_epochs: float = 5
+    warmup_start: float = 0.01
+    """first learning rate, as a share of lr"""
+    drop_last: bool = False
+    """leave out the last batch of an epoch where it is not full"""
+    clip: float | None = None
+    """largest norm of the gradient"""
+    accumulate: int = 1
+    """parts a batch is worked through in"""
+    label_smoothing: float = 0.0
+    """for teachers"""
+    ema: float | None = None
+    """decay of an exponential moving average of the weights, which is then what is evaluated"""
+
+
+@dataclass(frozen=True)
+class DistillRecipe:
+    """How the student learns from the teachers."""
+
+    method: str = "latentbe"
+    """kd, aekd, proxy-end2, be or latentbe"""
+    perturbation: str = "tdiv-sdiv"
+    """none, gaussian, ods, confods, tdiv or tdiv-sdiv"""
+    alpha: float = 1.0
+    """share of the teachers' loss beside that of the labels"""
+    temperature: float = 4.0
+    """tau"""
+    cap: float = 0.6
+    """C, the largest weight of one teacher in AE-KD"""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A complete training, of teachers or of a student."""
+
+    name: str
+    network: str = "wrn28x1"
+    """wrn28xK, resnet18-small, resnet50 or mlp"""
+    members: int = 4
+    """M: teachers to train, and members of the student"""
+    epochs: int = 200
+    seed: int = 0
+    data: DataRecipe = field(default_factory=DataRecipe)
+    optim: OptimRecipe = field(default_factory=OptimRecipe)
+    distill: DistillRecipe = field(default_factory=DistillRecipe)
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N"""
+    precision: Literal["float32", "bf16"] = "float32"
+    compile: bool = False
+    eval_every: int = 1
+    """epochs between evaluations on the validation split"""
+
+    def __post_init__(self) -> None:
+        for name, value in leaves(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name}: expected a finite number, got {value}")
+        positive = {"members": self.members, "epochs": self.epochs, "eval_every": self.eval_every}
+        positive |= {"optim.batch_size": self.optim.batch_size, "optim.accumulate": self.optim.accumulate}
+        for name, count in positive.items():
+            if count < 1:
+                raise ValueError(f"{name}: expected at least 1, got {count}")
+        for name, number in {"optim.lr": self.optim.lr, "distill.temperature": self.distill.temperature}.items():
+            if number <= 0:
+                raise ValueError(f"{name}: expected a positive number, got {number}")
+        if not 0 <= self.distill.alpha <= 1:
+            raise ValueError(f"distill.alpha: expected a share from 0 to 1, got {self.distill.alpha}")
+        if self.optim.warmup_epochs > self.epochs:
+            raise ValueError(
+                f"optim.warmup_epochs: expected at most the {self.epochs} epochs, got {self.optim.warmup_epochs}"
+            )
+        if self.optim.ema is not None and not 0 < self.optim.ema < 1:
+            raise ValueError(f"optim.ema: expected a decay between 0 and 1, got {self.optim.ema}")
+        method = method_named(self.distill.method)
+        check_pair(method, perturbation_named(self.distill.perturbation), self.members)
+
+
+def leaves(recipe: Any, prefix: str = "") -> dict[str, Any]:
+    """Every field by its dotted name."""
+    found: dict[str, Any] = {}
+    for entry in dataclasses.fields(recipe):
+        value = getattr(recipe, entry.name)
+        name = f"{prefix}{entry.name}"
+        found |= leaves(value, f"{name}.") if dataclasses.is_dataclass(value) else {name: value}
+    return found
+
+
+def differences(one: Recipe, other: Recipe) -> list[str]:
+    """What differs between two recipes, a line each."""
+    a, b = leaves(one), leaves(other)
+    return [f"{name}: {a[name]!r} -> {b[name]!r}" for name in a if a[name] != b[name]]
+
+
+def to_dict(recipe: Recipe) -> dict[str, Any]:
+    return dataclasses.asdict(recipe)
+
+
+def from_dict(record: dict[str, Any]) -> Recipe:
+    """A recipe from its JSON; unknown fields are refused by name."""
+    parts = {"data": DataRecipe, "optim": OptimRecipe, "distill": DistillRecipe}
+    record = dict(record)
+    for name, cls in (*parts.items(), ("", Recipe)):
+        fields = {f.name for f in dataclasses.fields(cls)}
+        values = record.get(name, {}) if name else record
+        extra = sorted(set(values) - fields)
+        if extra:
+            raise ValueError(f"recipe: unknown fields {', '.join(extra)}; it was written by another version")
+        if name:
+            record[name] = cls(**values)
+    return Recipe(**record)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from onefold.data import GivenLoader
+
+
+def pairs(count: int = 10) -> TensorDataset:
+    return TensorDataset(torch.arange(count)[:, None].expand(count, 3).to(torch.uint8), torch.arange(count).int())
+
+
+def test_iterates_the_users_loader_as_it_is() -> None:
+    loader = GivenLoader(DataLoader(pairs(), batch_size=4))
+    batches = list(loader.batches())
+    assert torch.cat([y for _, y in batches]).tolist() == list(range(10))
+    assert all(x.dtype == torch.float32 and y.dtype == torch.int64 for x, y in batches)
+    torch.testing.assert_close(batches[1][0][:, 0], torch.arange(4, 8) / 255)
+    assert (len(loader), loader.examples) == (3, 10)
+    dropping = GivenLoader(DataLoader(pairs(), batch_size=4, drop_last=True))
+    assert (len(dropping), dropping.examples) == (2, 8)
+
+
+def test_goes_on_in_the_middle() -> None:
+    loader = GivenLoader(DataLoader(pairs(), batch_size=4))
+    assert [y.tolist() for _, y in loader.batches(start_step=1)] == [[4, 5, 6, 7], [8, 9]]
+
+
+def test_tells_a_sampler_the_epoch() -> None:
+    sampler: DistributedSampler[Any] = DistributedSampler(pairs(), num_replicas=1, rank=0, seed=0)
+    loader = GivenLoader(DataLoader(pairs(), batch_size=10, sampler=sampler))
+    (_, first), (_, second), (_, again) = (next(loader.batches(epoch)) for epoch in (0, 1, 0))
+    assert first.tolist() != second.tolist()
+    assert first.tolist() == again.tolist()
+
+
+class Endless(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+
+def test_refuses_what_it_cannot_use() -> None:
+    with pytest.raises(ValueError, match="DataLoader: expected one with a length"):
+        GivenLoader(DataLoader(Endless()))
+    three = TensorDataset(torch.zeros(4, 1), torch.zeros(4), torch.zeros(4))
+    with pytest.raises(ValueError, match=r"batches \(x, y\) of two tensors, got list of Tensor, Tensor, Tensor at step 0"):
+        next(GivenLoader(DataLoader(three)).batches())
+    with pytest.raises(ValueError, match="got Tensor at step 0"):
+        next(GivenLoader(DataLoader(torch.zeros(3))).batches())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="example 1 of batch 2: label 9"):
+        list(GivenLoader(DataLoader(pairs(), batch_size=4), classes=9).batches())

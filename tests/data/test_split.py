@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from onefold.data import Arrays, as_split, labels_of
+from onefold.data.split import check_range
+
+X, Y = torch.zeros(4, 3, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 2, 3], dtype=torch.int32)
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+
+class Unsized(Dataset[int]):
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def test_arrays() -> None:
+    arrays = Arrays(X, Y)
+    assert arrays.y.dtype == torch.int64
+    assert (len(arrays), arrays.images, arrays.nbytes) == (4, True, 48 + 32)
+    assert not Arrays(X.float(), Y).images
+    assert arrays.take(torch.tensor([2, 0])).y.tolist() == [2, 0]
+    image, label = arrays[3]
+    assert (image.shape, label) == ((3, 2, 2), 3)
+
+
+def test_what_may_be_given_from_python() -> None:
+    for given in ((X, Y), [X, Y], (X.numpy(), Y.numpy()), TensorDataset(X, Y)):
+        split = as_split(given)
+        assert isinstance(split, Arrays)
+        assert torch.equal(split.x, X)
+    arrays, dataset = Arrays(X, Y), TensorDataset(X, Y, Y)
+    for given in (arrays, dataset, DataLoader(dataset)):
+        assert as_split(given) is given
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((X, Y, Y), r"val: expected a pair of tensors \(x, y\), got tuple of Tensor, Tensor, Tensor"),
+        ((X, [0, 1]), r"val: expected a pair of tensors \(x, y\), got tuple of Tensor, list"),
+        ((X, Y[:3]), "val: y: expected 4 labels, one for each example, got 3"),
+        ((X, Y.float()), r"val: y: expected integer class indices \[N\], got torch.float32"),
+        ((X, Y > 1), r"val: y: expected integer class indices \[N\], got torch.bool"),
+        ((X.flatten(1), Y), r"val: x: expected uint8 images \[N, C, H, W\], got \[4, 12\]; give other inputs as floats"),
+        ((X.int(), Y), r"val: x: expected uint8 images .* or floats \[N, ...\], got torch.int32"),
+        ((X[:0], Y[:0]), "val: x: expected at least one example, got none"),
+        (Stream(), "val: an IterableDataset has no order to draw"),
+        (Unsized(), "val: expected a Dataset with a length, got Unsized without __len__"),
+        ("cifar10", r"val: expected a Dataset, a DataLoader or a pair of tensors \(x, y\), got str"),
+    ],
+)
+def test_refuses_what_is_no_split(given: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        as_split(given, "val")
+
+
+def test_labels_are_known_or_not() -> None:
+    labels = labels_of(Arrays(X, Y))
+    assert labels is not None
+    assert labels.tolist() == [0, 1, 2, 3]
+    assert labels_of(TensorDataset(X, Y, Y)) is None
+
+
+def test_labels_outside_the_classes_are_listed_with_their_place() -> None:
+    check_range(Y, range(4), str)
+    with pytest.raises(ValueError, match=r"classes 0 to 2, got 2 outside of them:\n  at 1: label -1\n  at 3: label 3$"):
+        check_range(torch.tensor([0, -1, 2, 3]), range(3), "at {}".format)
+    with pytest.raises(ValueError, match="got 250 outside of them:(.|\n)*label 7\n  and 150 more$"):
+        check_range(torch.from_numpy(np.full(250, 7)), range(3), "at {}".format)
