@@ -48,7 +48,9 @@ def test_refuses_what_it_cannot_use() -> None:
     with pytest.raises(ValueError, match="DataLoader: expected one with a length"):
         GivenLoader(DataLoader(Endless()))
     three = TensorDataset(torch.zeros(4, 1), torch.zeros(4), torch.zeros(4))
-    with pytest.raises(ValueError, match=r"batches \(x, y\) of two tensors, got list of Tensor, Tensor, Tensor at step 0"):
+    with pytest.raises(
+        ValueError, match=r"batches \(x, y\) of two tensors, got list of Tensor, Tensor, Tensor at step 0"
+    ):
         next(GivenLoader(DataLoader(three)).batches())
     with pytest.raises(ValueError, match="got Tensor at step 0"):
         next(GivenLoader(DataLoader(torch.zeros(3))).batches())  # type: ignore[arg-type]

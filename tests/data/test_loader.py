@@ -165,5 +165,7 @@ def test_training_shuffles_and_augments_and_evaluation_does_not() -> None:
 
 
 def test_refuses_labels_outside_the_classes_with_their_index() -> None:
-    with pytest.raises(ValueError, match=r"classes 0 to 20, got 2 outside of them:\n  example 21: label 21\n  example 22"):
+    with pytest.raises(
+        ValueError, match=r"classes 0 to 20, got 2 outside of them:\n  example 21: label 21\n  example 22"
+    ):
         loader_for(numbered(23), 4, train=True, classes=21)

@@ -51,7 +51,10 @@ def test_what_may_be_given_from_python() -> None:
         ((X, Y[:3]), "val: y: expected 4 labels, one for each example, got 3"),
         ((X, Y.float()), r"val: y: expected integer class indices \[N\], got torch.float32"),
         ((X, Y > 1), r"val: y: expected integer class indices \[N\], got torch.bool"),
-        ((X.flatten(1), Y), r"val: x: expected uint8 images \[N, C, H, W\], got \[4, 12\]; give other inputs as floats"),
+        (
+            (X.flatten(1), Y),
+            r"val: x: expected uint8 images \[N, C, H, W\], got \[4, 12\]; give other inputs as floats",
+        ),
         ((X.int(), Y), r"val: x: expected uint8 images .* or floats \[N, ...\], got torch.int32"),
         ((X[:0], Y[:0]), "val: x: expected at least one example, got none"),
         (Stream(), "val: an IterableDataset has no order to draw"),

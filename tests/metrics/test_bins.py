@@ -63,6 +63,11 @@ def test_adaptive_ece_refuses_nothing_and_shapes_that_differ() -> None:
         adaptive_ece(torch.zeros(2), torch.zeros(2), bins=0)
 
 
+def test_bins_take_any_memory_layout_without_a_warning() -> None:
+    probability = torch.rand(4, 5)
+    assert torch.equal(equal_width_bins(probability.T, 15), equal_width_bins(probability, 15).T)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bins", [1, 2, 10, 15])
 def test_bins_hold_their_upper_border(bins: int, dtype: torch.dtype) -> None:

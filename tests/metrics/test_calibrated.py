@@ -150,6 +150,13 @@ class Branching(nn.Module):
         return self.after(self.fc(h.relu() if h.sum() > 0 else h.tanh()))
 
 
+class BranchingReadsWeight(Branching):
+    """Cannot be traced, and uses the last layer's weight in a function too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + self.fc.weight[0, :6])
+
+
 class Loud(nn.Linear):
     """A linear layer with a forward pass of its own."""
 
@@ -209,6 +216,7 @@ def test_what_cannot_be_traced_is_folded_on_the_evidence_of_an_example_alone() -
     check(Branching(lambda logits: logits + 1), x, folds=False, example=x)
     check(Branching(lambda logits: logits.add_(1)), x, folds=False, example=x)
     check(Branching(torch.sigmoid), x, folds=False, example=x)
+    check(BranchingReadsWeight(same), x, folds=False, example=x)
     check(Branching(lambda logits: logits.clamp_(max=1e6)), x, folds=False, example=x)  # equal here only
 
 

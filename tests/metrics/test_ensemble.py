@@ -65,6 +65,13 @@ def test_hopeless_classes_keep_their_logarithm() -> None:
     assert log_mean_probabilities(logits)[0, 1].item() == pytest.approx(expected, rel=1e-6)
 
 
+def test_impossible_classes_stay_impossible() -> None:
+    logits = torch.tensor([[[3e38, -3e38]], [[3e38, -3e38]]])  # their difference is beyond float32
+    result = log_mean_probabilities(logits)
+    assert result.tolist() == [[0.0, -math.inf]]
+    assert predictive_entropy(result).item() == 0
+
+
 def test_gradient_is_right() -> None:
     logits = torch.randn(3, 2, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(log_mean_probabilities, (logits,))

@@ -11,7 +11,7 @@ from onefold.data.options import Options, Progress
 from onefold.data.pictures import Pictures, opened
 from onefold.data.remember import remembered_scan
 from onefold.data.scan import all_sizes, oddities, refuse_unreadable
-from onefold.data.source import Source, from_arrays, from_pictures
+from onefold.data.source import Source, check_classes, from_arrays, from_pictures
 from onefold.data.split import Arrays, check_range
 from onefold.data.statistics import Statistics
 
@@ -46,6 +46,7 @@ def assemble(
         if not len(result.readable):
             raise ValueError(f"{name}: expected readable images in {split}, got none")
     labels = {split: found[split].labels[result.readable] for split, result in scans.items()}
+    check_classes(name, labels["all" if "all" in labels else "train"], classes)
     train, val, test, how = divide(labels)
     notes = (*notes, *oddities(list(scans.values())), *how)
     sizes = all_sizes(list(scans.values()))

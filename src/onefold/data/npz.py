@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,10 +31,12 @@ def load_npz(given_path: str, options: Options) -> Source:
     name, path = f"npz:{given_path}", Path(given_path).expanduser()
     if not path.is_file():
         raise ValueError(f"{name}: expected a file with {', '.join(NEEDED)} at {path}, and there is none")
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{name}: expected an .npz file of plain arrays, got a file of another kind")
     try:
         with np.load(path, allow_pickle=False) as file:
             given = {key: file[key] for key in file.files}
-    except (ValueError, OSError, AttributeError) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{name}: expected an .npz file of plain arrays, got one NumPy refuses: {error}") from error
     absent = [key for key in NEEDED if key not in given]
     if ("val_x" in given) != ("val_y" in given):

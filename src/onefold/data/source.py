@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median_low
 
+from torch import Tensor
+
 from onefold.data.augment import Augmentation, CropFlip, ResizedCrop
 from onefold.data.pictures import Pictures
 from onefold.data.split import Arrays, Split, check_range, labels_of
@@ -92,16 +94,22 @@ def from_pictures(
 
 
 def check_every_label(name: str, splits: Mapping[str, Split], classes: tuple[str, ...]) -> None:
-    """Refuses labels outside the classes, and classes nothing can be learned about."""
-    if len(classes) < 2:
-        raise ValueError(f"{name}: expected at least two classes, got {len(classes)}")
+    """Refuses labels outside the classes, each named by its place, and classes without training examples."""
     for split, examples in splits.items():
         labels = labels_of(examples)
         if labels is None:
             continue
         where = getattr(examples, "where", None) or (lambda index, split=split: f"{name} {split}[{index}]")
         check_range(labels, classes, where)
-        missing = sorted(set(range(len(classes))) - set(labels.unique().tolist()))
-        if split == "train" and missing:
-            names = ", ".join(classes[label] for label in missing)
-            raise ValueError(f"{name}: expected training examples of every class, got none of {names}")
+        if split == "train":
+            check_classes(name, labels, classes)
+
+
+def check_classes(name: str, labels: Tensor, classes: tuple[str, ...]) -> None:
+    """Refuses a question with one answer, and classes without an example to learn from."""
+    if len(classes) < 2:
+        raise ValueError(f"{name}: expected at least two classes, got {len(classes)}")
+    missing = sorted(set(range(len(classes))) - set(labels.unique().tolist()))
+    if missing:
+        names = ", ".join(classes[label] for label in missing)
+        raise ValueError(f"{name}: expected training examples of every class, got none of {names}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import Self
 
@@ -15,7 +16,7 @@ def sum_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-class Accumulator:
+class Accumulator(abc.ABC):
     """Named tensors of sums and counts alone: adding two states is having seen both halves of the data.
 
     The state begins on `device` (the CPU if none is given) and follows the batches it is updated with.
@@ -77,9 +78,9 @@ class Accumulator:
                 dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=group)
         return self
 
+    @abc.abstractmethod
     def compute(self) -> dict[str, float]:
         """The metrics of everything seen so far; waits for the device."""
-        raise NotImplementedError
 
     def _follow(self, batch: Tensor) -> None:
         if batch.device != self.device:

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from onefold.objectives.precision import widest
 
-REG=1e-12
-REF=2
+MINP=1e-15
+REG=1e-14
+REF=0
 CEN=True
 ITERATIONS = 20  # twice what the hardest of 100,000 random programmes needs; a converged one stands still
 BACK_OFF = 0.995  # how much of the way to the nearest bound a step may go
@@ -89,12 +90,13 @@ def minimise(curve: Tensor, slope: Tensor, below: float) -> Tensor:
             """The step after which slack * dual has, to first order, changed by `wanted`."""
             push = wanted / slack
             rhs = (toward * push).sum(-2) - residual
-            dv = torch.zeros_like(rhs); y = torch.zeros_like(rhs[...,:1])
-            for _ in range(REF+1):
-                t = matvec(inverse, rhs - matvec(hessian, dv) - y)
-                dy = (t.sum(-1, keepdim=True) + dv.sum(-1, keepdim=True)) / ones.sum(-1,keepdim=True)
-                dv = dv + t - ones*dy
-                y = y + dy
+            def f(r):
+                t = matvec(inverse, r)
+                t = t - ones * ((t*ones).sum(-1, keepdim=True)/ (ones*ones).sum(-1,keepdim=True))
+                return matvec(inverse.mT, t)
+            dv = f(rhs)
+            for _ in range(REF):
+                dv = dv + f(rhs-matvec(hessian,dv))
             dslack = toward * dv.unsqueeze(-2)
             return dv, dslack, push - stiffness * dslack
 
@@ -124,14 +126,16 @@ def inverse_on_plane(matrix: Tensor, eye: Tensor) -> Tensor:
     diagonal is scaled to one first, since that of an interior point method spreads over twenty decades.
     """
     root = matrix.diagonal(dim1=-2, dim2=-1).rsqrt()
-    inverse = matrix * root.unsqueeze(-1) * root.unsqueeze(-2)
-    for unit in eye.unbind():
-        column = (inverse * unit).sum(-1, keepdim=True)
-        cleared = torch.where(unit > 0, unit.unsqueeze(-1), inverse)
-        row = (cleared * unit.unsqueeze(-1)).sum(-2, keepdim=True) / (column * unit.unsqueeze(-1)).sum(-2, keepdim=True)
-        inverse = cleared - (column - unit.unsqueeze(-1)) * row
-    inverse = inverse * root.unsqueeze(-1) * root.unsqueeze(-2)
-    return inverse
+    M = matrix.shape[-1]
+    A = torch.cat((matrix * root.unsqueeze(-1) * root.unsqueeze(-2), eye*root.unsqueeze(-1)), -1)
+    idx = torch.arange(M)[:,None]
+    rows=[]
+    for k in range(M):
+        col = A[..., k:k+1]
+        row = A[..., k:k+1,:]
+        rows.append(row * col[...,k:k+1,:].clamp(min=MINP).rsqrt())
+        A = A - col*torch.where(idx>k, 1., 0.)*row / col[...,k:k+1,:].clamp(min=MINP)
+    return torch.cat(rows, -2)[..., M:]
 
 def matvec(matrix: Tensor, vector: Tensor) -> Tensor:
     """Written out: a matrix product would be rounded to half precision under autocast."""
