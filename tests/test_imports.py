@@ -62,5 +62,5 @@ def test_imports_go_down() -> None:
             continue
         for other in imported(path) - {layer}:
             if HEIGHT.get(other, -1) >= HEIGHT[layer] or (layer, other) in FORBIDDEN:
-                wrong.append(f"{path.relative_to(PACKAGE)} imports {other}")
+                wrong += [f"{path.relative_to(PACKAGE)} imports {other}"]
     assert not wrong

@@ -38,9 +38,9 @@ class Objective(Protocol):
 
 
 class Perturbation(Protocol):
-    """Where to train: inputs `[B, ...]` to inputs of the same shape."""
+    """Where to train: inputs `[B, ...]` to inputs of the same shape. Only supervised training has no teachers."""
 
-    def __call__(self, x: Tensor, teachers: Ensemble, student: Student) -> Tensor: ...
+    def __call__(self, x: Tensor, teachers: Ensemble | None, student: Student) -> Tensor: ...
 
 
 class Prediction(Protocol):

@@ -12,11 +12,11 @@ WriteImage = Callable[..., Path]
 
 @pytest.fixture
 def write_image() -> WriteImage:
-    """Writes an image of random pixels, the same for the same path and size."""
+    """Writes an image of random pixels, another one for every path."""
 
     def write(path: Path, size: tuple[int, int] = (8, 8), mode: str = "RGB") -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        numbers = np.random.default_rng(sum(path.name.encode()) + 7 * size[0])
+        numbers = np.random.default_rng(list(str(path).encode()))
         pixels = numbers.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
         Image.fromarray(pixels).convert(mode).save(path)
         return path

@@ -132,6 +132,15 @@ def test_who_writes_into_a_batch_does_not_write_into_the_data() -> None:
     assert torch.equal(torch.cat([batch for batch, _ in loader.batches()]), x)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gets_the_bits_of_the_cpu() -> None:
+    def on(device: str) -> list[tuple[Tensor, Tensor]]:
+        loader = DeviceLoader(numbered(), 4, augment=CropFlip(2), shuffle=True, seed=4, device=device)
+        return [(x.cpu(), y.cpu()) for x, y in loader.batches(epoch=2)]
+
+    assert same(on("cuda"), on("cpu"))
+
+
 def test_refuses_a_batch_larger_than_the_data() -> None:
     with pytest.raises(ValueError, match="expected at most the 23 examples"):
         DeviceLoader(numbered(), 24, drop_last=True)

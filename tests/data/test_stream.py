@@ -163,6 +163,8 @@ def test_large_images_are_scaled_and_cropped(tmp_path: Path) -> None:
     assert torch.equal(x, again)
     assert not torch.equal(x, other)
     assert not torch.equal(x[0], x[1])
+    workers = loader_for(files, 8, train=True, augment=ResizedCrop(28), workers=2)
+    assert same(collected(training, epoch=3), collected(workers, epoch=3))
 
 
 def test_scales_as_for_imagenet() -> None:

@@ -239,6 +239,27 @@ def test_a_layer_without_a_batch_stays_shared() -> None:
         batch_ensemble(NoBatch(), 2)(x)
 
 
+class OneByOne(nn.Module):
+    """Calls a layer on one example after the other, without a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.head(torch.stack([self.conv(image) for image in x]).mean((2, 3))))
+
+
+def test_a_layer_called_on_single_examples_stays_shared() -> None:
+    x = torch.randn(3, 2, 5, 5)
+    student = batch_ensemble(OneByOne(), 2, example=x)
+    assert names(student.report.skipped) == {"conv"}
+    check_members(student, x)
+    with pytest.raises(ValueError, match=r"layer 'conv': expected a batch with 4 dimensions.*keep=\['conv'\]"):
+        batch_ensemble(OneByOne(), 2)(x)
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ def counts(split: Split, classes: tuple[str, ...]) -> str:
     if labels is None:
         return f"{len(split):,} examples" if hasattr(split, "__len__") else "examples not counted"
     each = labels.bincount(minlength=len(classes)).tolist()
-    total = f"{len(labels):,} examples"
+    total = f"{len(labels):,} example{'s' * (len(labels) != 1)}"
     if min(each) == max(each):
         return f"{total}, {each[0]:,} of each class"
     if len(classes) <= NAMED:

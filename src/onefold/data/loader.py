@@ -114,7 +114,7 @@ def loader_for(
     if isinstance(split, Arrays) and classes is not None:
         check_range(split.y, range(classes), "example {}".format)
     if device_bytes is None:
-        device_bytes = room_on(device)
+        device_bytes = room_on(device, split)
     # Scaling gives images of other sizes than the data have: it is done one by one.
     if isinstance(split, Arrays) and not isinstance(augment, ResizedCrop) and split.nbytes <= device_bytes:
         return DeviceLoader(
@@ -143,9 +143,10 @@ def loader_for(
     )
 
 
-def room_on(device: torch.device) -> float:
-    """How many bytes of data a device takes in."""
-    if device.type == "cuda":
+def room_on(device: torch.device, split: Split) -> float:
+    """How many bytes of data a device takes in; what is there already has its room."""
+    there = isinstance(split, Arrays) and split.x.device.type == device.type
+    if device.type == "cuda" and not there:
         free, _ = torch.cuda.mem_get_info(device)
         return free / 2
     return math.inf

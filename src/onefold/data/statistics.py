@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from onefold.data.pictures import Pictures
 
 SAMPLE = 2048  # images of a streamed set that are read for its statistics
-SIDE = 64  # what they are scaled to: moments of pixels hardly depend on it
 
 
 class Statistics(NamedTuple):
@@ -27,18 +28,41 @@ IMAGENET = Statistics((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 def statistics_of(x: Tensor) -> Statistics:
     """Over all examples and positions of `[N, C, ...]`; uint8 counts as value / 255."""
-    moments = [counted(x[:, c]) if x.dtype == torch.uint8 else summed(x[:, c]) for c in range(x.shape[1])]
-    mean, std = zip(*moments, strict=True)
-    return Statistics(tuple(map(shown, mean)), tuple(shown(s) if s > 0 else 1.0 for s in std))
+    channels = [x[:, c] for c in range(x.shape[1])]
+    if x.dtype == torch.uint8:
+        return counted([occurrences(channel) for channel in channels])
+    return rounded([summed(channel) for channel in channels])
 
 
-def counted(channel: Tensor) -> tuple[float, float]:
-    """Mean and deviation of bytes, from how often each of the 256 occurs: exact, and no copy as floats."""
-    counts = torch.bincount(channel.flatten(), minlength=256).double()
+def sampled(pictures: Pictures) -> Statistics:
+    """From at most `SAMPLE` images spread evenly over the set, at the size they have."""
+    counts = [torch.zeros(256, dtype=torch.long) for _ in range(3)]
+    for index in range(0, len(pictures), -(-len(pictures) // SAMPLE)):
+        pixels = torch.from_numpy(np.array(pictures[index][0]))  # [H, W, 3]
+        counts = [count + occurrences(pixels[:, :, c]) for c, count in enumerate(counts)]
+    return counted(counts)
+
+
+def occurrences(pixels: Tensor) -> Tensor:
+    """How often each of the 256 bytes occurs `[256]`: moments from these are exact, and need no copy as floats."""
+    return torch.bincount(pixels.flatten(), minlength=256)
+
+
+def counted(counts: Sequence[Tensor]) -> Statistics:
+    """Moments from the occurrences in each channel."""
     values = torch.arange(256, dtype=torch.float64) / 255
-    mean = (counts * values).sum() / counts.sum()
-    variance = (counts * (values - mean) ** 2).sum() / counts.sum()
-    return float(mean), math.sqrt(float(variance))
+    moments = []
+    for count in counts:
+        weights = count.double() / count.sum()
+        mean = (weights * values).sum()
+        moments.append((float(mean), math.sqrt(float((weights * (values - mean) ** 2).sum()))))
+    return rounded(moments)
+
+
+def rounded(moments: Sequence[tuple[float, float]]) -> Statistics:
+    """What is shown is what is used; a channel that does not vary is divided by one."""
+    mean, std = zip(*moments, strict=True)
+    return Statistics(tuple(map(shown, mean)), tuple(shown(deviation) if deviation > 0 else 1.0 for deviation in std))
 
 
 def summed(channel: Tensor) -> tuple[float, float]:
@@ -48,14 +72,5 @@ def summed(channel: Tensor) -> tuple[float, float]:
 
 
 def shown(value: float) -> float:
-    """Four significant digits: what is shown is what is used."""
+    """Four significant digits."""
     return float(f"{value:.4g}")
-
-
-def sampled(pictures: Pictures) -> Statistics:
-    """From at most `SAMPLE` images spread evenly over the set."""
-    total = len(pictures)
-    indices = range(0, total, -(-total // SAMPLE))
-    images = [pictures[index][0].resize((SIDE, SIDE)) for index in indices]
-    pixels = torch.stack([torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8) for image in images])
-    return statistics_of(pixels.view(len(images), SIDE, SIDE, 3).permute(0, 3, 1, 2))

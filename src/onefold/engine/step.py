@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
+from onefold.engine.ema import MovingAverage
 from onefold.types import Ensemble, Objective, Perturbation, Student
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # x [B, ...] and labels [B] to a scalar
+Step = Callable[[Tensor, Tensor], Tensor]  # the same, and the weights have moved
 
 
 def distillation_loss(
@@ -21,10 +28,44 @@ def distillation_loss(
     Randomness is drawn on the device of x and nothing waits for the host, so the whole function can be compiled into
     one graph and captured.
     """
-    if teachers is None:
-        return objective(student(x), None, labels)
     if perturb is not None:
         x = perturb(x, teachers, student)
+    if teachers is None:
+        return objective(student(x), None, labels)
     with torch.no_grad():
         targets = teachers(x)
     return objective(student(x), targets, labels)
+
+
+def training_step(
+    loss: Loss,
+    optimizer: Optimizer,
+    *,
+    clip: float | None = None,
+    accumulate: int = 1,
+    ema: MovingAverage | None = None,
+    precision: str = "float32",
+) -> Step:
+    """The loss, its gradient, the update of the weights and of their average. Waits for nothing.
+
+    With `accumulate` the batch is worked through in that many parts, whose gradients add up to that of the whole: the
+    same but for rounding, for what BatchNorm sees, and for a perturbation, which draws anew for every part.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+
+    def step(x: Tensor, labels: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=x.device)
+        for part, answers in zip(x.chunk(accumulate), labels.chunk(accumulate), strict=True):
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
+                value = loss(part, answers) * (part.shape[0] / x.shape[0])
+            value.backward()
+            total = total + value.detach()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, clip)
+        optimizer.step()
+        if ema is not None:
+            ema.update()
+        return total
+
+    return step

@@ -34,6 +34,7 @@ class RankOneAttention(RankOne):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
+        self.check_batched(query, 3)
         own = cast(Any, self)
         weights = {name: self.member_weights(name) for name in self.weight_names}
         output_weights = own.out_proj.member_weights()

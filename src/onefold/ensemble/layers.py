@@ -41,6 +41,7 @@ class RankOneConv(RankOne):
 
     def forward(self, x: Tensor) -> Tensor:
         weights = self.member_weights()
+        self.check_batched(x, weights.dim() - 1)
         inputs = self.split(x, weights.shape[0], 0)
         apply = cast(Any, self)._conv_forward
         return torch.cat([apply(h, w, self.bias) for h, w in zip(inputs.unbind(), weights.unbind(), strict=True)])
@@ -52,6 +53,7 @@ class RankOneConvTranspose(RankOne):
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
         own = cast(Any, self)
         weights = self.member_weights()
+        self.check_batched(x, weights.dim() - 1)
         inputs = self.split(x, weights.shape[0], 0)
         spatial = weights.dim() - 3
         apply = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]

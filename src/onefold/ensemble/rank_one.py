@@ -62,7 +62,7 @@ class RankOne(nn.Module):
 
     def split(self, x: Tensor, members: int, dim: int) -> Tensor:
         """`[.., M * B, ..]` as `[.., M, B, ..]`."""
-        if x.shape[dim] % members:
+        if x.dim() <= dim or x.shape[dim] % members:
             raise ValueError(
                 f"layer '{self.layer_name}': expected {members} members along dimension {dim}, "
                 f"got an input of shape {list(x.shape)}; the network calls this layer on something that is "
@@ -70,6 +70,14 @@ class RankOne(nn.Module):
                 f"or leave it shared with keep=['{self.layer_name}']"
             )
         return torch.unflatten(x, dim, (members, -1))
+
+    def check_batched(self, x: Tensor, dims: int) -> None:
+        """Torch's layers also take one example without a batch, which has no place for members."""
+        if x.dim() != dims:
+            raise ValueError(
+                f"layer '{self.layer_name}': expected a batch with {dims} dimensions, got shape {list(x.shape)}; "
+                f"leave it shared with keep=['{self.layer_name}']"
+            )
 
     def __reduce_ex__(self, _protocol: object) -> Any:
         # The subclass is made at run time, so pickle and deepcopy rebuild it from the original class.

@@ -8,7 +8,7 @@ from torch import Tensor
 from onefold.objectives.precision import widest
 
 MINP=1e-15
-REG=1e-14
+REG=1e-13
 REF=0
 CEN=True
 ITERATIONS = 20  # twice what the hardest of 100,000 random programmes needs; a converged one stands still

@@ -8,6 +8,6 @@ from onefold.perturb.space import PIXELS, InputSpace
 from onefold.types import Ensemble, Student
 
 
-def none(x: Tensor, teachers: Ensemble, student: Student, *, space: InputSpace = PIXELS) -> Tensor:  # noqa: ARG001
+def none(x: Tensor, teachers: Ensemble | None, student: Student, *, space: InputSpace = PIXELS) -> Tensor:  # noqa: ARG001
     """The inputs as they are."""
     return x

@@ -1,0 +1,194 @@
+"""The whole thing from Python, with networks, data, optimizers and schedulers of your own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from onefold.data import Augmentation, CropFlip, Split, as_split, loader_for
+from onefold.engine import Job, Progress, Result, Settings, conduct
+from onefold.engine.device import device_named, placed
+from onefold.engine.evaluate import answers
+from onefold.engine.training import OptimizerFactory, SchedulerFactory
+from onefold.ensemble import BatchEnsemble, Plain, Teachers
+from onefold.methods import Method, Perturbing, check_pair, method_named, perturbation_named
+from onefold.metrics import evaluate_predictions, log_mean_probabilities
+from onefold.perturb import PIXELS, InputSpace
+from onefold.recipe import OptimRecipe
+from onefold.run import RunFolder
+from onefold.types import Ensemble, Prediction
+
+WARMUP = 5.0  # epochs
+
+
+def distill(
+    teachers: Teachers | Sequence[nn.Module] | nn.ModuleList | None,
+    net: nn.Module,
+    train: object,
+    *,
+    val: object = None,
+    test: object = None,
+    method: str | Method = "latentbe",
+    perturbation: str | Perturbing = "tdiv-sdiv",
+    epochs: int = 200,
+    temperature: float = 4.0,
+    alpha: float = 1.0,
+    cap: float = 0.6,
+    lr: float = 0.1,
+    momentum: float = 0.9,
+    weight_decay: float = 5e-4,
+    batch_size: int = 128,
+    drop_last: bool = False,
+    warmup_epochs: float | None = None,
+    label_smoothing: float = 0.0,
+    seed: int = 0,
+    augment: bool | Augmentation = False,
+    space: InputSpace = PIXELS,
+    optimizer: OptimizerFactory | None = None,
+    scheduler: SchedulerFactory | None = None,
+    clip: float | None = None,
+    accumulate: int = 1,
+    ema: float | None = None,
+    precision: str = "float32",
+    compile: bool = False,
+    eval_every: int = 1,
+    workers: int | None = None,
+    device: str | torch.device = "auto",
+    out: Path | str | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Teachers become one network: `result.model`, of the class of `net` and with its keys. `net` stays as it is.
+
+    Args:
+        teachers: trained networks, of any architectures; None for the method "supervised", which makes a teacher.
+        net: the student's network; its weights are where training starts.
+        train, val, test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y). With `val` the
+            best epoch is served and a temperature fitted; `test` is what the metrics are of.
+        warmup_epochs: 5, or a tenth of the epochs where that is less.
+        augment: random crops and flips of uint8 images; a Dataset may bring its own transforms.
+        space: where perturbed inputs live; `InputSpace.of(x)` for inputs that are not images in [0, 1].
+        optimizer: makes an optimizer of parameter groups, e.g. `lambda groups: AdamW(groups)`; SGD with Nesterov
+            momentum if left out. The groups carry `lr` and `weight_decay`.
+        scheduler: makes a scheduler of the optimizer, stepped once a step; warm-up and cosine if left out.
+        accumulate: parts a batch is worked through in, where it does not fit at once.
+        ema: decay of a moving average of the weights, which is then what is evaluated and served.
+        out: a run folder. The same call goes on from what is there; one with other settings is refused.
+    """
+    method, perturbation = method_named(method), perturbation_named(perturbation)
+    if not isinstance(net, nn.Module):
+        raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
+    asked = given_teachers(teachers, method)
+    check_pair(method, perturbation, 1 if asked is None else asked.members)
+    splits: dict[str, Split | None] = {
+        name: None if split is None else as_split(split, name)
+        for name, split in {"train": train, "val": val, "test": test}.items()
+    }
+    if splits["train"] is None:
+        raise ValueError("train: expected a Dataset, a DataLoader or a pair of tensors (x, y), got None")
+    warmup = min(WARMUP, epochs / 10) if warmup_epochs is None else warmup_epochs
+    optim = OptimRecipe(
+        lr=lr,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        batch_size=batch_size,
+        warmup_epochs=warmup,
+        drop_last=drop_last,
+        clip=clip,
+        accumulate=accumulate,
+        label_smoothing=label_smoothing,
+        ema=ema,
+    )
+    settings = Settings(
+        epochs=epochs,
+        seed=seed,
+        optim=optim,
+        alpha=alpha,
+        temperature=temperature,
+        cap=cap,
+        precision=precision,
+        compile=compile,
+        eval_every=eval_every,
+    )
+    job = Job(
+        method=method,
+        perturbation=perturbation,
+        net=net,
+        teachers=asked,
+        train=splits["train"],
+        val=splits["val"],
+        test=splits["test"],
+        settings=settings,
+        device=device_named(device),
+        augment=(CropFlip() if augment else None) if isinstance(augment, bool) else augment,
+        space=space,
+        workers=workers,
+        optimizer=optimizer,
+        scheduler=scheduler,
+    )
+    return conduct(job, None if out is None else RunFolder(out), record(job), {"kind": "python"}, progress)
+
+
+def evaluate(
+    model: nn.Module | Teachers | Sequence[nn.Module],
+    test: object,
+    calibrate_on: object = None,
+    batch_size: int = 512,
+    device: str | torch.device = "auto",
+    *,
+    predict: Prediction = log_mean_probabilities,
+    workers: int | None = None,
+) -> dict[str, float]:
+    """Accuracy, likelihood and calibration on `test`: {"acc", "nll", "ece", "brier", ...}.
+
+    With `calibrate_on` (validation data) also the "temperature" fitted there, and "cnll" and "cece" at it. Teachers
+    and batch ensembles answer with the mean of their members' softmax; `predict` is for models that answer otherwise,
+    such as `onefold.objectives.dirichlet_mean` for a Proxy-EnD2 student.
+    """
+    module = Teachers(model) if isinstance(model, list | tuple) else model
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"model: expected a network, teachers or a student, got {type(module).__name__}")
+    place = device_named(device)
+    splits = {"test": as_split(test, "test")}
+    if calibrate_on is not None:
+        splits["val"] = as_split(calibrate_on, "calibrate_on")
+    with placed(module, place):
+        ensemble = as_ensemble(module)
+        found = {
+            name: answers(ensemble, predict, loader_for(s, batch_size, train=False, device=place, workers=workers))
+            for name, s in splits.items()
+        }
+    labels, logits = found["test"]
+    val_labels, val_logits = found.get("val", (None, None))
+    return evaluate_predictions(logits, labels, val_logits=val_logits, val_labels=val_labels)
+
+
+def as_ensemble(module: nn.Module) -> Ensemble:
+    """A module as one that answers `[M, B, K]` in evaluation mode; its own modes are left alone."""
+    if isinstance(module, Teachers):
+        return module
+    return module.at_rest if isinstance(module, BatchEnsemble | Plain) else Plain(module).at_rest
+
+
+def given_teachers(teachers: Teachers | Sequence[nn.Module] | nn.ModuleList | None, method: Method) -> Teachers | None:
+    """The teachers, where the method asks them."""
+    if not method.needs_teachers:
+        return None
+    if teachers is None:
+        raise ValueError(f"teachers: '{method.name}' needs them, got None; give trained networks, or onefold.Teachers")
+    if isinstance(teachers, Teachers):
+        return teachers
+    if not isinstance(teachers, Sequence | nn.ModuleList):
+        raise ValueError(f"teachers: expected Teachers or a list of networks, got {type(teachers).__name__}")
+    return Teachers(list(teachers))
+
+
+def record(job: Job) -> dict[str, Any]:
+    """What can be said about a run that no recipe describes."""
+    described: dict[str, Any] = {"source": "python", "network": type(job.net).__name__}
+    described |= dataclasses.asdict(job.settings)
+    return described | {"augment": repr(job.augment), "space": repr(job.space), "device": str(job.device)}

@@ -1,0 +1,100 @@
+"""The command line: a verb, a recipe, and a flag for each field of it."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from onefold.cli.arguments import HELP, parse
+from onefold.cli.requests import EXAMPLES, VERBS, Demo, Distill, Evaluate, Report, Request, Train
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+WIDE = 140  # columns of tables that no terminal limits
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `onefold` with some words, or those it was called with; gives the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    if not words or words[0] in HELP:
+        print(overview())
+        return 0 if words else REFUSED
+    try:
+        carry_out(parse(words), console())
+    except SystemExit as end:  # help was asked for
+        return int(end.code or 0)
+    except KeyboardInterrupt:
+        return failed("interrupted; the same command goes on from the last checkpoint", INTERRUPTED, debug)
+    except (ValueError, OSError) as error:
+        return failed(sentence(error), REFUSED, debug)
+    except Exception as error:
+        return failed(*ended(error), debug=debug)
+    return 0
+
+
+def carry_out(request: Request, out: Console) -> None:
+    """Does what was asked. Each verb brings what it needs: a mistake in a flag is told before data sets are imported."""
+    match request:
+        case Demo():
+            from onefold.cli import run_demo
+
+            run_demo.run(request, out)
+        case Train() | Distill():
+            from onefold.cli import run_train
+
+            run_train.train(request, out) if isinstance(request, Train) else run_train.distill(request, out)
+        case Evaluate() | Report():
+            from onefold.cli import run_report
+
+            run_report.evaluate(request, out) if isinstance(request, Evaluate) else run_report.write_report(
+                request, out
+            )
+
+
+def console() -> Console:
+    """Where results go."""
+    out = Console()
+    return out if out.is_terminal else Console(width=WIDE)
+
+
+def failed(text: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"onefold: {text}", file=sys.stderr)
+    return code
+
+
+def sentence(error: ValueError | OSError) -> str:
+    """What to say of a mistake; of one that the system found, which file it is about."""
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror.lower()}; check the path, its permissions and the room on the disk"
+    return str(error)
+
+
+def ended(error: Exception) -> tuple[str, int]:
+    """What to say of a run that came to an early end, and the exit code."""
+    from onefold.engine import Diverged, Interrupted
+
+    if isinstance(error, Interrupted):
+        return str(error), INTERRUPTED
+    if isinstance(error, Diverged):
+        return str(error), FAILED
+    return f"{type(error).__name__}: {error} (this should not happen; --debug shows where it did)", FAILED
+
+
+def overview() -> str:
+    """The verbs, a line each."""
+    width = max(len(verb) for verb in VERBS)
+    verbs = "\n".join(f"  {verb:<{width}}  {kind.__doc__}" for verb, kind in VERBS.items())
+    examples = "\n".join(f"  {EXAMPLES[kind][0]}" for kind in VERBS.values())
+    return (
+        "onefold turns a deep ensemble into one network.\n\n"
+        f"usage: onefold VERB ...\n\n{verbs}\n\nExamples:\n{examples}\n\n"
+        "'onefold VERB --help' shows the flags of a verb, 'onefold train RECIPE --help' those of a recipe with its "
+        "settings."
+    )

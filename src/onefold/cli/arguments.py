@@ -1,0 +1,127 @@
+"""From words on the command line to a request; what is wrong with them in one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import tyro
+
+from onefold.cli.flags import Flag, accepts, expected, flags_of, required_of
+from onefold.cli.requests import EXAMPLES, VERBS, Distill, Request, Train, as_fields
+from onefold.recipes import RECIPES, recipe_named
+
+HELP = ("-h", "--help")
+
+
+def parse(words: Sequence[str]) -> Request:
+    """The request, or a ValueError that says what to write instead; with --help, help and SystemExit."""
+    verb, *rest = words
+    if verb not in VERBS:
+        near = difflib.get_close_matches(verb, VERBS, n=1)
+        offer = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(VERBS)}"
+        raise ValueError(f"there is no verb '{verb}'; {offer}")
+    kind = VERBS[verb]
+    if any(word in HELP for word in rest):
+        named = next((word for word in rest if word in RECIPES), None)
+        tyro.cli(
+            kind, prog=f"onefold {verb}", description=description(kind), args=["--help"], default=base(kind, named)
+        )
+    request = understood(kind, rest, None)
+    if isinstance(request, Train | Distill):
+        # Now the recipe is known: its fields are what the flags change.
+        return understood(kind, rest, request.recipe)
+    return request
+
+
+def understood(kind: type[Request], words: Sequence[str], recipe: str | None) -> Request:
+    """tyro's reading of the words. It is kept silent, and what it refuses is said in our words."""
+    default = base(kind, recipe)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            request, unknown = tyro.cli(
+                kind, args=list(words), default=default, return_unknown_args=True, console_outputs=False
+            )
+    except SystemExit:
+        raise ValueError(diagnosis(kind, words)) from None
+    if unknown:
+        raise ValueError(unknown_word(unknown[0], kind, words))
+    return request
+
+
+def base(kind: type[Request], recipe: str | None) -> Request:
+    """What is changed by flags: the defaults, and the fields of a recipe where one is named."""
+    missing: dict[str, Any] = dict.fromkeys(required_of(kind), tyro.MISSING)
+    if recipe is not None:
+        missing["fields"] = as_fields(recipe_named(recipe))
+    return kind(**missing)
+
+
+def description(kind: type[Request]) -> str:
+    examples = "\n".join(f"  {example}" for example in EXAMPLES[kind])
+    return f"{kind.__doc__}\n\nExamples:\n{examples}\n\nWith --debug an error shows its traceback."
+
+
+def diagnosis(kind: type[Request], words: Sequence[str]) -> str:
+    """Why tyro could not read the words."""
+    flags = flags_of(kind)
+    for index, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        name, given, value = word.partition("=")
+        flag = flags.get(name.replace("_", "-"))
+        if flag is None:
+            return unknown_word(word, kind, words)
+        if flag.takes_value and not given:
+            value = words[index + 1] if index + 1 < len(words) else "--"
+        if flag.takes_value and not accepts(flag.type, value):
+            got = "nothing" if value.startswith("--") else f"'{value}'"
+            return f"{name}: expected {expected(flag.type)}, got {got}"
+    return needed(kind, words)
+
+
+def needed(kind: type[Request], words: Sequence[str]) -> str:
+    """What was not said at all."""
+    verb = kind.__name__.lower()
+    given = {word.partition("=")[0] for word in words}
+    flags = flags_of(kind)
+    for name in required_of(kind):
+        if f"--{name}" in flags and f"--{name}" not in given:
+            return f"{verb} needs --{name}; for example: {EXAMPLES[kind][0]}"
+    if kind in (Train, Distill):
+        return f"{verb} needs a recipe, one of {', '.join(RECIPES)}; for example: {EXAMPLES[kind][0]}"
+    return f"{verb} needs the folder of a run; for example: {EXAMPLES[kind][0]}"
+
+
+def unknown_word(word: str, kind: type[Request], words: Sequence[str]) -> str:
+    """A sentence that offers the nearest right name."""
+    verb = kind.__name__.lower()
+    flags = flags_of(kind)
+    if not word.startswith("-"):
+        before = words[list(words).index(word) - 1] if word in words[1:] else ""
+        flag = flags.get(before.replace("_", "-"))
+        if flag is not None and not flag.takes_value:
+            return f"{before} takes no value, got '{word}'; write {switched_off(flag)} for no"
+        return f"'{word}' is not expected here; 'onefold {verb} --help' shows what is"
+    name = word.partition("=")[0].replace("_", "-")
+    return f"there is no flag {name}; " + (
+        f"did you mean {near}?" if (near := nearest(name, flags)) else f"'onefold {verb} --help' shows all of them"
+    )
+
+
+def nearest(name: str, flags: dict[str, Flag]) -> str | None:
+    """The flag that was probably meant: one whose last part is this, or one that is spelled nearly like it."""
+    ending = [flag for flag in flags if flag.endswith("." + name.lstrip("-"))]
+    near = ending or difflib.get_close_matches(name, flags, n=1)
+    if not near:  # a field without its group
+        last = {flag.rpartition(".")[2]: flag for flag in flags}
+        near = [last[part] for part in difflib.get_close_matches(name.lstrip("-"), last, n=1)]
+    return near[0] if near else None
+
+
+def switched_off(flag: Flag) -> str:
+    group, dot, name = flag.name.removeprefix("--").rpartition(".")
+    return f"--{group}{dot}no-{name}"

@@ -1,0 +1,115 @@
+"""What can be asked for on the command line: a dataclass for each verb, a flag for each of its fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from onefold.recipe import Recipe
+from onefold.recipes import RECIPES, recipe_named
+
+NAMES = ", ".join(RECIPES)
+
+
+@dataclass(frozen=True)
+class Fields(Recipe):
+    """A recipe whose fields are flags, not checked before all of them are known.
+
+    `--members 2,3` says which teachers to train, so that the number of teachers has a flag of its own.
+    """
+
+    members: Annotated[int, arg(name="recipe.members")] = 4
+    """M: teachers to train, and members of the student"""
+
+    def __post_init__(self) -> None:
+        pass
+
+    def checked(self) -> Recipe:
+        """The recipe, refused where its fields make no sense."""
+        return Recipe(**{entry.name: getattr(self, entry.name) for entry in fields(Recipe)})
+
+
+def as_fields(recipe: Recipe) -> Fields:
+    return Fields(**{entry.name: getattr(recipe, entry.name) for entry in fields(Recipe)})
+
+
+def first_fields() -> Fields:
+    """Something to parse with before the recipe's name is known."""
+    return as_fields(recipe_named(next(iter(RECIPES))))
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The whole story on hand-written digits that come with the package, on a CPU, in a minute or two."""
+
+    seeds: int | None = None
+    """how often everything is repeated with other random numbers; the table shows mean and deviation"""
+    out: str = "runs/demo"
+    """folder for the runs and the page"""
+    workers: int | None = None
+    """processes that share the work; as many as there are cores, if nothing is said"""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Trains the teachers of a recipe."""
+
+    recipe: Positional[Annotated[str, arg(metavar="RECIPE", help=NAMES)]]
+    members: str | None = None
+    """which of the teachers to train, such as 2,3; all of them, if nothing is said"""
+    out: str | None = None
+    """folder for the teachers; runs/RECIPE/seed-SEED/teachers, if nothing is said"""
+    download: bool = False
+    """fetch the data set if it is not there, as --data.download does"""
+    fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
+
+
+@dataclass(frozen=True)
+class Distill:
+    """Distils teachers into one network."""
+
+    recipe: Positional[Annotated[str, arg(metavar="RECIPE", help=NAMES)]]
+    teachers: Annotated[str, arg(metavar="RUN")]
+    """folder that 'onefold train' has filled"""
+    out: str | None = None
+    """folder for the student; runs/RECIPE/seed-SEED/METHOD, if nothing is said"""
+    download: bool = False
+    """fetch the data set if it is not there, as --data.download does"""
+    fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Metrics of finished runs from their predictions, without data or GPU."""
+
+    runs: Positional[Annotated[tuple[str, ...], arg(metavar="RUN", help="folders of runs, or of teachers")]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Tables and pictures of finished runs, as one HTML file."""
+
+    runs: Positional[Annotated[tuple[str, ...], arg(metavar="RUN", help="folders of runs, or folders that hold runs")]]
+    out: str = "report.html"
+    """the file to write"""
+
+
+Request = Demo | Train | Distill | Evaluate | Report
+EXAMPLES: dict[type[Request], tuple[str, ...]] = {
+    Demo: ("onefold demo", "onefold demo --seeds 8 --out runs/demo"),
+    Train: (
+        "onefold train cifar10 --download",
+        "onefold train cifar10 --optim.lr 0.05 --seed 1 --out runs/teachers",
+        "onefold train cifar10 --members 2,3      (two of the teachers; other machines train the others)",
+        "onefold train cifar10 --recipe.members 8 (an ensemble of eight)",
+    ),
+    Distill: (
+        "onefold distill cifar10 --teachers runs/cifar10/seed-0/teachers",
+        "onefold distill cifar10 --teachers runs/teachers --distill.method kd --distill.perturbation none",
+    ),
+    Evaluate: ("onefold evaluate runs/cifar10/seed-0/teachers runs/cifar10/seed-0/latentbe-tdiv-sdiv",),
+    Report: ("onefold report runs/cifar10 --out cifar10.html",),
+}
+VERBS: dict[str, type[Request]] = {kind.__name__.lower(): kind for kind in EXAMPLES}

@@ -1,0 +1,30 @@
+"""`onefold demo`."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+
+from onefold.cli.requests import Demo
+from onefold.cli.summary import source_of, summary
+from onefold.cli.tables import section_table
+from onefold.cli.terminal import display, say
+from onefold.demo import SEEDS, demo
+from onefold.recipes import digits
+
+
+def run(request: Demo, out: Console) -> None:
+    seeds = SEEDS if request.seeds is None else request.seeds
+    for name, count in {"--seeds": seeds, "--workers": request.workers}.items():
+        if count is not None and count < 1:
+            raise ValueError(f"{name}: expected at least 1, got {count}")
+    say(summary(digits(), source_of(digits()), student=True))
+    begin = time.monotonic()
+    with display() as shown:
+        page, sections = demo(request.out, seeds=seeds, workers=request.workers, stage=shown.stage)
+    for section in sections:
+        out.print(section_table(section, out.width))
+    say("one seed" if seeds == 1 else f"mean ± standard deviation; {seeds} seeds")
+    say(f"{time.monotonic() - begin:.0f} s in all. The table shows what came out; the page has reliability diagrams:")
+    out.print(str(page), markup=False, highlight=False, soft_wrap=True)

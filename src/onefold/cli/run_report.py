@@ -1,0 +1,27 @@
+"""`onefold evaluate` and `onefold report`: what can be said of finished runs without data or GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from onefold.cli.requests import Evaluate, Report
+from onefold.cli.tables import metrics_table, section_table
+from onefold.report import report
+
+
+def evaluate(request: Evaluate, out: Console) -> None:
+    from onefold.engine import evaluate_run  # a report does without
+
+    for folder in request.runs:
+        if not Path(folder).expanduser().is_dir():
+            raise ValueError(f"{folder}: there is no such folder; give the folder of a run, or of teachers")
+    out.print(metrics_table([(folder, evaluate_run(Path(folder).expanduser())) for folder in request.runs]))
+
+
+def write_report(request: Report, out: Console) -> None:
+    page, sections = report(request.runs, request.out)
+    for section in sections:
+        out.print(section_table(section, out.width))
+    out.print(str(page), markup=False, highlight=False, soft_wrap=True)

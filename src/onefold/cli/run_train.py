@@ -1,0 +1,75 @@
+"""`onefold train` and `onefold distill`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from rich.console import Console
+
+from onefold.cli.requests import Distill, Train
+from onefold.cli.summary import source_of, summary
+from onefold.cli.tables import metrics_table
+from onefold.cli.terminal import display, say
+from onefold.engine import distill_run, evaluate_run, train_teachers
+from onefold.engine.device import device_named
+from onefold.recipe import Recipe
+
+
+def train(request: Train, out: Console) -> None:
+    recipe = recipe_of(request)
+    members = members_of(request.members, recipe.members)
+    folder = Path(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/teachers")
+    source = source_of(recipe)
+    say(summary(recipe, source, student=False))
+    with display() as shown:
+        results = train_teachers(recipe, folder, members=members, source=source, progress=shown.stage("training"))
+    out.print(metrics_table([(r.folder.name if r.folder else "", r.metrics) for r in results]))
+    say(f"teachers: {folder}")
+    missing = [m for m in range(recipe.members) if not (folder / f"teacher-{m}" / "result.json").exists()]
+    if missing:
+        say(f"still to be trained: {', '.join(str(m) for m in missing)}; next: the same command without --members")
+    else:
+        say(f"next: onefold distill {request.recipe} --teachers {folder}")
+
+
+def distill(request: Distill, out: Console) -> None:
+    recipe = recipe_of(request)
+    teachers = Path(request.teachers)
+    if not teachers.is_dir():
+        raise ValueError(f"--teachers: there is no folder {teachers}; 'onefold train {request.recipe}' makes one")
+    perturbation = recipe.distill.perturbation
+    name = recipe.distill.method + ("" if perturbation == "none" else f"-{perturbation}")
+    folder = Path(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/{name}")
+    source = source_of(recipe)
+    say(summary(recipe, source, student=True))
+    with display() as shown:
+        result = distill_run(recipe, folder, teachers, source=source, progress=shown.stage(name))
+    out.print(metrics_table([("teachers together", evaluate_run(teachers)), (name, result.metrics)]))
+    say(f"network: {folder / 'model.safetensors'}")
+    say(f"next: onefold report {teachers} {folder}")
+
+
+def recipe_of(request: Train | Distill) -> Recipe:
+    """The recipe with its flags, checked."""
+    recipe = request.fields.checked()
+    device_named(recipe.device)  # a device that is not there is refused before data are read
+    if request.download:
+        recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, download=True))
+    return recipe
+
+
+def members_of(given: str | None, members: int) -> list[int] | None:
+    """The teachers that `--members 2,3` names."""
+    if given is None:
+        return None
+    words = given.split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        raise ValueError(f"--members: expected numbers of teachers such as 2,3, got '{given}'")
+    chosen = [int(word) for word in words]
+    if any(m >= members for m in chosen):
+        raise ValueError(
+            f"--members: expected teachers from 0 to {members - 1}, got '{given}'; "
+            "--recipe.members changes how many there are"
+        )
+    return chosen

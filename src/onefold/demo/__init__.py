@@ -1,0 +1,54 @@
+"""The whole story on a small data set: teachers, their ensemble, and students that cost as much as one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from onefold.data import Arrays, load
+from onefold.demo.seed import Stage, unseen
+from onefold.demo.speed import write_speeds
+from onefold.demo.workers import run_seeds
+from onefold.recipe import Recipe
+from onefold.recipes import digits
+from onefold.report import Section, report
+
+SEEDS = 4
+
+__all__ = ["SEEDS", "Stage", "demo"]
+
+
+def demo(
+    out: Path | str,
+    *,
+    seeds: int = SEEDS,
+    workers: int | None = None,
+    recipe: Recipe | None = None,
+    stage: Callable[[str], Stage] = unseen,
+) -> tuple[Path, list[Section]]:
+    """Trains, distils, evaluates and times everything under `out`; gives the page's path and its tables.
+
+    Every seed is a repetition of everything with other random numbers: other teachers and other students. Seeds are
+    shared between worker processes of one thread each, so that the numbers do not depend on how many there are.
+    """
+    recipe = digits() if recipe is None else recipe
+    folders = {seed: Path(out).expanduser() / f"seed-{seed}" for seed in range(seeds)}
+    jobs = [(dataclasses.replace(recipe, seed=seed), folder) for seed, folder in folders.items()]
+    run_seeds(jobs, min(seeds, workers or os.cpu_count() or 1), stage)
+    source = load(recipe.data.source, recipe.data.root)
+    assert isinstance(source.train, Arrays), "the demo's data lie in memory"
+    write_speeds(recipe, folders[0], source)
+    introduction = (
+        f"{recipe.members} teachers with {len(source.train):,} images to learn from, their ensemble, and students that "
+        "were distilled from them. An ensemble asks every teacher; a student is one network of the same size as a "
+        "teacher. " + ("One seed." if seeds == 1 else f"Everything was repeated with {seeds} seeds."),
+        "Settings were chosen by the validation split alone. The numbers are what came out.",
+    )
+    return report(
+        list(folders.values()),
+        Path(out).expanduser() / "report.html",
+        title="From an ensemble to one network",
+        introduction=introduction,
+    )

@@ -1,0 +1,63 @@
+"""Milliseconds an image, measured here and written beside the runs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from onefold.data import Arrays, Source
+from onefold.data.augment import as_input
+from onefold.demo.seed import STUDENTS, TEACHERS
+from onefold.demo.workers import one_thread
+from onefold.engine import build_network
+from onefold.engine.checkpoint import load_network
+from onefold.ensemble import Teachers
+from onefold.metrics import log_mean_probabilities
+from onefold.recipe import Recipe
+from onefold.report import SPEED
+from onefold.run import RunFolder
+
+BATCH, ROUNDS = 64, 41
+
+
+def write_speeds(recipe: Recipe, folder: Path, source: Source) -> None:
+    """Times the networks of one seed against each other and writes what each took into its folder.
+
+    Teachers are asked in turn and their probabilities averaged; a student is asked once.
+    """
+    assert isinstance(source.test, Arrays), "the demo's data lie in memory"
+    x = as_input(source.test.x[:BATCH])
+
+    def network(run: Path) -> nn.Module:
+        net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
+        load_network(run / "model.safetensors", net)
+        return net.eval()
+
+    nets = [network(folder / TEACHERS / f"teacher-{m}") for m in range(recipe.members)]
+    ensemble = Teachers(nets)
+    asked: dict[str, Callable[[Tensor], Tensor]] = {
+        f"{TEACHERS}/teacher-0": nets[0],
+        TEACHERS: lambda x: log_mean_probabilities(ensemble(x)),
+    }
+    asked |= {student.folder: network(folder / student.folder) for student in STUDENTS}
+    with one_thread(), torch.inference_mode():
+        for name, milliseconds in times(asked, x).items():
+            record = {"ms_per_image": milliseconds, "batch_size": len(x), "rounds": ROUNDS, "threads": 1}
+            RunFolder(folder / name).write_json(SPEED, record)
+
+
+def times(asked: dict[str, Callable[[Tensor], Tensor]], x: Tensor) -> dict[str, float]:
+    """The median over rounds in which everybody is asked once, so that a slow moment hits all alike."""
+    taken: dict[str, list[float]] = {name: [] for name in asked}
+    for _ in range(ROUNDS):
+        for name, answer in asked.items():
+            begin = time.perf_counter()
+            answer(x)
+            taken[name].append(time.perf_counter() - begin)
+    # The first rounds choose algorithms and fill caches.
+    return {name: 1000 * statistics.median(seconds[ROUNDS // 8 :]) / len(x) for name, seconds in taken.items()}

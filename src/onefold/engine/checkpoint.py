@@ -1,0 +1,66 @@
+"""One safetensors file a checkpoint: tensors as they are, all the rest as JSON in its header."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor, nn
+
+from onefold.engine.pack import pack, unpack
+from onefold.run import write_aside
+
+KEY = "onefold"
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Writes the checkpoint aside, flushes it to the disk and renames it; the one before stays until then.
+
+    Raises OSError with one sentence where the disk is full or gone; the checkpoint before is then still there.
+    """
+    tensors, rest = pack(state)
+    content = safetensors.torch.save(tensors, {KEY: json.dumps(rest)})
+    try:
+        write_aside(path, content)
+    except OSError as error:
+        kept = f"the one before is kept in {path}" if path.exists() else "there is none before it"
+        raise OSError(
+            error.errno,
+            f"the checkpoint could not be written ({error.strerror}), {kept}; make room and run the same command again",
+        ) from error
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The state that `save` was given; nothing is unpickled."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
+        state: dict[str, Any] = unpack(tensors, json.loads(metadata[KEY]))
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"{path}: expected a checkpoint, got a damaged or foreign file ({error})") from None
+    return state
+
+
+def save_network(path: Path, network: nn.Module) -> None:
+    """The network's state dict under its own keys, for `safetensors.torch.load_file`."""
+    tensors, _ = pack(dict(network.state_dict()))
+    write_aside(path, safetensors.torch.save({name.removeprefix("/"): t for name, t in tensors.items()}))
+
+
+def load_network(path: Path, network: nn.Module) -> None:
+    """Puts the weights of a file into a network of the same architecture."""
+    if not path.exists():
+        raise ValueError(f"{path}: expected the weights of a finished run, got no such file")
+    try:
+        weights: dict[str, Tensor] = safetensors.torch.load_file(path)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path}: expected safetensors, got a damaged or foreign file ({error})") from None
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).split("\n")[1].strip() if "\n" in str(error) else str(error)
+        raise ValueError(f"{path}: expected the weights of a {type(network).__name__}; {reason}") from None

@@ -1,0 +1,46 @@
+"""Where to compute."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+
+def device_named(name: str | torch.device) -> torch.device:
+    """The device of a name; "auto" is a GPU where there is one."""
+    cuda = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if cuda else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device: expected auto, cpu, cuda or cuda:N, got {name!r}") from None
+    if device.type == "cuda" and not cuda:
+        raise ValueError(f"device: expected a device that is here, got {name!r} and no CUDA; use 'cpu' or 'auto'")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device: expected one of the {torch.cuda.device_count()} CUDA devices here, got {name!r}")
+    return device
+
+
+@contextlib.contextmanager
+def placed(module: nn.Module | None, device: torch.device) -> Iterator[None]:
+    """The module on the device inside, and back where it was outside."""
+    home = next((t.device for t in (*module.parameters(), *module.buffers())), None) if module is not None else None
+    if module is None or home is None:
+        yield
+        return
+    module.to(device)
+    try:
+        yield
+    finally:
+        module.to(home)
+
+
+@contextlib.contextmanager
+def own_randomness(device: torch.device) -> Iterator[None]:
+    """Global random numbers may be seeded and drawn inside, and stand as before outside."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield

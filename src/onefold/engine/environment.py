@@ -1,0 +1,66 @@
+"""Where a run happened: what env.json says."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LIBRARIES = ("onefold", "torch", "torchvision", "numpy", "safetensors")
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions, hardware and the commit of the package, where it is run from its repository."""
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "libraries": {name: version(name) for name in LIBRARIES},
+        "platform": platform.platform(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": str(device),
+        "commit": commit(Path(__file__).parent),
+        "command": sys.argv,
+    }
+    if device.type == "cuda":
+        found |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+        found |= {"cudnn": torch.backends.cudnn.version()}
+    return found
+
+
+def version(library: str) -> str | None:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def processor() -> str:
+    """The processor's name; where the system tells only its kind, that."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def commit(folder: Path) -> str | None:
+    """The commit a folder is at, with a + where tracked files differ; None where git does not track it."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", ".")  # an installed package may lie inside somebody else's repository
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,64 @@
+"""What is kept of a training while it runs: in a folder, or in memory where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from onefold.engine import checkpoint
+from onefold.run import RunFolder
+
+
+class Keeper:
+    """The last checkpoint, the best weights and the log.
+
+    The file of the best weights carries its step in its name, and the last checkpoint says which one counts: whatever
+    comes between two writes, the two fit together.
+    """
+
+    def __init__(self, run: RunFolder | None) -> None:
+        self.run = run
+        self.memory: dict[str, Tensor] = {}
+
+    @property
+    def last(self) -> Path | None:
+        """The last checkpoint, if there is one."""
+        path = None if self.run is None else self.run.checkpoints / "last.safetensors"
+        return path if path is not None and path.exists() else None
+
+    def save_last(self, state: dict[str, Any], best: int | None) -> None:
+        """Replaces the last checkpoint; the weights of `best` are the ones it refers to."""
+        if self.run is None:
+            return
+        self.run.sync_metrics()  # what was logged up to here is not logged again
+        checkpoint.save(self.run.checkpoints / "last.safetensors", state)
+        for path in self.run.checkpoints.glob("best-*.safetensors"):
+            if best is None or path != self._best(best):
+                path.unlink()
+
+    def load_last(self) -> dict[str, Any] | None:
+        """The state to go on from; the log is taken back to it."""
+        if self.run is None:
+            return None
+        state = None if self.last is None else checkpoint.load(self.last)
+        self.run.rewind(0 if state is None else state["step"])
+        return state
+
+    def save_best(self, step: int, student: nn.Module) -> None:
+        if self.run is None:
+            self.memory = {name: value.detach().clone() for name, value in student.state_dict().items()}
+        else:
+            checkpoint.save(self._best(step), {"step": step, "student": dict(student.state_dict())})
+
+    def load_best(self, step: int, student: nn.Module) -> None:
+        student.load_state_dict(self.memory if self.run is None else checkpoint.load(self._best(step))["student"])
+
+    def log(self, record: dict[str, Any]) -> None:
+        if self.run is not None:
+            self.run.log(record)
+
+    def _best(self, step: int) -> Path:
+        assert self.run is not None
+        return self.run.checkpoints / f"best-{step:08d}.safetensors"

@@ -1,0 +1,185 @@
+"""The loop: every method, from the first step or from a checkpoint to the last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onefold.engine.evaluate import measure
+from onefold.engine.keeper import Keeper
+from onefold.engine.losses import Losses, check_finite, diverged, weights_finite
+from onefold.engine.progress import Progress
+from onefold.engine.signals import Interrupted, Wish, interruptions
+from onefold.engine.training import Training
+from onefold.types import Ensemble
+
+LOOK = 1.0  # seconds between two reports of progress
+
+
+@dataclass
+class Best:
+    """The evaluation with the highest accuracy, the first of equals."""
+
+    step: int
+    epoch: int
+    acc: float
+
+
+@dataclass
+class Position:
+    """Where a training stands."""
+
+    step: int = 0  # steps done
+    seconds: float = 0.0
+    best: Best | None = None
+
+
+def fit(training: Training, keeper: Keeper, progress: Progress) -> Position:
+    """Trains to the end. Stops with `Interrupted` on a signal, and with `Diverged` on a loss that is not finite."""
+    settings, steps = training.job.settings, len(training.train)
+    total = settings.epochs * steps
+    losses = Losses(settings.log_every, training.job.device)
+    at = resume(training, keeper, losses, progress, total)
+    pace = Pace(at.step, at.seconds)
+
+    with interruptions(keeper.run is not None) as wish:
+        while at.step < total:
+            epoch, first = divmod(at.step, steps)
+            training.student.train()
+            for x, labels in training.train.batches(epoch, first):
+                training.schedule.before(at.step)
+                rate = training.rate
+                losses.append(one_step(training, x, labels, losses, at.step, keeper), rate)
+                training.schedule.after()
+                at.step += 1
+
+                log = len(losses) == settings.log_every or at.step % steps == 0
+                if log or pace.look_due():
+                    loss = mean(check_finite(losses, at.step, keeper.last))
+                    progress.update(at.step, total, loss, rate, pace.examples_a_second(at.step, x.shape[0]))
+                if log:
+                    record = {"kind": "train", "step": at.step, "epoch": epoch + 1, "loss": loss, "lr": rate}
+                    keeper.log(record | {"seconds": pace.seconds()})
+                    losses.clear()
+                if at.step % steps == 0:
+                    break
+                if wish.signal is not None or pace.checkpoint_due(settings.minutes):
+                    save(training, keeper, losses, at, pace)
+                    stop_if(wish, keeper, at.step, total)
+            if at.step != (epoch + 1) * steps:
+                raise ValueError(f"train: expected {steps} batches in every epoch, got {at.step - epoch * steps}")
+
+            if training.val is not None and ((epoch + 1) % settings.eval_every == 0 or at.step == total):
+                evaluate(training, keeper, at, epoch + 1)
+            save(training, keeper, losses, at, pace)
+            stop_if(wish, keeper, at.step, total)
+    return at
+
+
+def resume(training: Training, keeper: Keeper, losses: Losses, progress: Progress, total: int) -> Position:
+    """The position of the last checkpoint, with everything else put back as it was; the start where there is none."""
+    state = keeper.load_last()
+    if state is None:
+        return Position()
+    training.load_state_dict(state["training"])
+    losses.load_state_dict(state["losses"])
+    best = None if state["best"] is None else Best(**state["best"])
+    progress.message(f"going on after step {state['step']} of {total}")
+    return Position(state["step"], state["seconds"], best)
+
+
+def one_step(training: Training, x: Tensor, labels: Tensor, losses: Losses, step: int, keeper: Keeper) -> Tensor:
+    """The step; where values can be looked at, an objective refuses logits that are not finite by itself."""
+    try:
+        return training.step(x, labels)
+    except ValueError as error:
+        check_finite(losses, step, keeper.last)
+        if not weights_finite(training.student) or not answers_finite(training.student.at_rest, [x]):
+            raise diverged(step + 1, "the network's answers are not finite", training.rate, keeper.last) from error
+        raise
+
+
+def evaluate(training: Training, keeper: Keeper, at: Position, epoch: int) -> None:
+    """Measures what would be served now, and keeps it where it is the best so far."""
+    refuse_broken(training, keeper, at.step)
+    assert training.val is not None
+    method = training.job.method
+    served = method.serve(training.evaluated)
+    try:
+        metrics = measure(served, method.predict, training.val, training.classes)
+    except ValueError as error:
+        if not answers_finite(served, (x for x, _ in training.val.batches())):
+            raise diverged(at.step, "the network's answers are not finite", training.rate, keeper.last) from error
+        raise
+    keeper.log({"kind": "val", "step": at.step, "epoch": epoch} | metrics)
+    if at.best is None or metrics["acc"] > at.best.acc:
+        at.best = Best(at.step, epoch, metrics["acc"])
+        keeper.save_best(at.step, training.evaluated)
+
+
+def save(training: Training, keeper: Keeper, losses: Losses, at: Position, pace: Pace) -> None:
+    """Replaces the last checkpoint, by a good one only."""
+    check_finite(losses, at.step, keeper.last)
+    refuse_broken(training, keeper, at.step)
+    at.seconds = pace.seconds()
+    state: dict[str, Any] = {"step": at.step, "seconds": at.seconds, "best": asdict(at.best) if at.best else None}
+    state |= {"losses": losses.state_dict(), "training": training.state_dict()}
+    keeper.save_last(state, None if at.best is None else at.best.step)
+    pace.saved()
+
+
+@torch.no_grad()
+def answers_finite(ensemble: Ensemble, inputs: Iterable[Tensor]) -> bool:
+    return all(bool(ensemble(x).isfinite().all()) for x in inputs)
+
+
+def refuse_broken(training: Training, keeper: Keeper, step: int) -> None:
+    if not weights_finite(training.student):
+        raise diverged(step, "the weights are not finite after it", training.rate, keeper.last)
+
+
+def stop_if(wish: Wish, keeper: Keeper, step: int, total: int) -> None:
+    if wish.signal is not None and keeper.run is not None:
+        raise Interrupted(
+            f"stopped by {wish.signal.name} after step {step} of {total}; {keeper.run.path} holds everything, "
+            "and the same command goes on from there",
+            wish.signal,
+        )
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+class Pace:
+    """The clock: how long, how fast, and whether it is time."""
+
+    def __init__(self, step: int, seconds: float) -> None:
+        now = time.monotonic()
+        self.begin, self.looked, self.kept, self.steps = now - seconds, now, now, (step, now)
+
+    def seconds(self) -> float:
+        return round(time.monotonic() - self.begin, 3)
+
+    def look_due(self) -> bool:
+        due = time.monotonic() - self.looked >= LOOK
+        if due:
+            self.looked = time.monotonic()
+        return due
+
+    def checkpoint_due(self, minutes: float) -> bool:
+        return time.monotonic() - self.kept >= 60 * minutes
+
+    def saved(self) -> None:
+        self.kept = time.monotonic()
+
+    def examples_a_second(self, step: int, batch: int) -> float:
+        """Since the last time this was asked."""
+        (before, then), now = self.steps, time.monotonic()
+        self.steps = step, now
+        return (step - before) * batch / max(now - then, 1e-9)

@@ -1,0 +1,67 @@
+"""The losses of the last steps, kept on the device and looked at now and then; what to say when one is no number."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+
+class Diverged(RuntimeError):
+    """Training went where there are no numbers."""
+
+
+class Losses:
+    """A buffer of as many losses as lie between two looks: no step waits for the device."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self.values = torch.zeros(size, device=device)
+        self.rates: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self.rates)
+
+    def append(self, loss: Tensor, rate: float) -> None:
+        self.values[len(self.rates)].copy_(loss)
+        self.rates.append(rate)
+
+    def read(self) -> list[float]:
+        """What is in the buffer; waits for the device."""
+        read: list[float] = self.values[: len(self.rates)].tolist()
+        return read
+
+    def clear(self) -> None:
+        self.rates.clear()
+
+    def state_dict(self) -> dict[str, list[float]]:
+        return {"values": self.read(), "rates": list(self.rates)}
+
+    def load_state_dict(self, state: dict[str, list[float]]) -> None:
+        self.clear()
+        for value, rate in zip(state["values"], state["rates"], strict=True):
+            self.append(torch.tensor(value), rate)
+
+
+def check_finite(losses: Losses, step: int, last: Path | None) -> list[float]:
+    """The losses up to `step`; raises `Diverged` for the first that is not finite."""
+    values = losses.read()
+    for offset, (value, rate) in enumerate(zip(values, losses.rates, strict=True)):
+        if not math.isfinite(value):
+            raise diverged(step - len(values) + 1 + offset, f"the loss is {value}", rate, last)
+    return values
+
+
+def weights_finite(module: torch.nn.Module) -> bool:
+    """Whether every weight and every statistic is a number; waits for the device."""
+    tensors = [t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()]
+    return all(torch.stack([t.isfinite().all() for t in tensors]).tolist()) if tensors else True
+
+
+def diverged(step: int, what: str, rate: float, last: Path | None) -> Diverged:
+    kept = f"the last good checkpoint is {last}" if last is not None else "there is no checkpoint yet"
+    return Diverged(
+        f"step {step}: {what} (learning rate {rate:.3g}); {kept}. "
+        "Lower the learning rate, warm up longer or clip the gradient"
+    )

@@ -1,0 +1,65 @@
+"""Nested state as named tensors and JSON: what a checkpoint can hold without pickle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Scalar = None | bool | int | float | str
+
+
+def pack(tree: Any, name: str = "") -> tuple[dict[str, Tensor], Any]:
+    """Takes state dicts apart: their tensors by path, as copies on the host, and all the rest as JSON.
+
+    JSON knows no tuples and no keys but strings, so that these are written as what they are.
+    """
+    if isinstance(tree, Tensor):
+        copied = tree.detach().to("cpu", copy=True).contiguous()  # a copy: training goes on, and tied weights share
+        return {name: copied}, {"tensor": name}
+    if isinstance(tree, dict | list | tuple):
+        kind = next(k for k in (dict, list, tuple) if isinstance(tree, k))
+        entries = list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree))
+        tensors: dict[str, Tensor] = {}
+        packed = []
+        for key, value in entries:
+            if not isinstance(key, Scalar):
+                raise ValueError(f"{name}: expected state with plain keys, got {type(key).__name__}")
+            inner, rest = pack(value, f"{name}/{key}")
+            tensors |= inner
+            packed.append([key, rest] if kind is dict else rest)
+        return tensors, {kind.__name__: packed}
+    if isinstance(tree, Scalar):
+        return {}, {"value": tree}
+    raise ValueError(
+        f"{name}: expected state made of tensors, numbers, strings and containers of them, which can be stored "
+        f"without pickle, got {type(tree).__name__}"
+    )
+
+
+def unpack(tensors: dict[str, Tensor], packed: Any) -> Any:
+    """Puts together what `pack` took apart."""
+    ((kind, content),) = packed.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "value":
+        return content
+    if kind == "dict":
+        return {key: unpack(tensors, value) for key, value in content}
+    values = [unpack(tensors, value) for value in content]
+    return tuple(values) if kind == "tuple" else values
+
+
+def generator_states(device: torch.device) -> dict[str, Tensor]:
+    """Where the random numbers of the host and of the device stand."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_generator_states(states: dict[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)

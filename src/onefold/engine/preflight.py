@@ -1,0 +1,96 @@
+"""Mistakes in what a training is given, found before its first step."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from onefold.data import Augmentation, Split, labels_of, loader_for
+from onefold.data.split import check_range
+from onefold.methods import AnyStudent
+from onefold.perturb import none
+from onefold.types import check_classes
+
+if TYPE_CHECKING:
+    from onefold.engine.step import Loss
+    from onefold.engine.training import Job
+
+EXAMPLES = 8
+
+
+def example_of(split: Split, augment: Augmentation | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The first examples of a split, as the network will see them."""
+    loader = loader_for(split, EXAMPLES, train=False, augment=augment, device=device, workers=0)
+    for x, labels in loader.batches():
+        return x[:EXAMPLES], labels[:EXAMPLES]
+    raise ValueError("train: expected at least one batch, got none")
+
+
+def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tensor) -> int:
+    """Asks everybody once, without leaving a trace, and returns the number of classes."""
+    with torch.no_grad():
+        answers = student.at_rest(x)
+        if job.teachers is not None:
+            check_classes(answers, job.teachers(x))
+    classes = int(answers.shape[-1])
+    for name, split in {"train": job.train, "val": job.val, "test": job.test}.items():
+        if split is not None:
+            check_labels_of(name, split, classes)
+    check_space(job, x)
+    with torch.no_grad():
+        value = loss(x, labels)
+    if not bool(value.isfinite()):
+        raise ValueError(f"train: expected a finite loss before the first step, got {float(value)}; look at the inputs")
+    check_smallest_batch(job, student, x)
+    return classes
+
+
+def check_labels_of(name: str, split: Split, classes: int) -> None:
+    """Refuses labels outside the classes where they can be known without reading everything."""
+    labels = labels_of(split)
+    if labels is None and isinstance(targets := getattr(split, "targets", None), list | Tensor):
+        labels = torch.as_tensor(targets)  # as torchvision's data sets have them
+    if labels is not None and labels.dim() == 1:
+        try:
+            check_range(labels, range(classes), (name + "[{}]").format)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}; the network answers {classes} classes") from None
+
+
+def check_space(job: Job, x: Tensor) -> None:
+    """Refuses inputs that a perturbation would clip: standardised images lie outside of [0, 1]."""
+    low, high = job.space.low, job.space.high
+    if job.perturbation.perturb is none or not x.is_floating_point():
+        return
+    if (low is not None and bool((x < low).any())) or (high is not None and bool((x > high).any())):
+        raise ValueError(
+            f"space: expected inputs from {low} to {high}, got {float(x.min()):.3g} to {float(x.max()):.3g}, which a "
+            "perturbation would clip. Give images in [0, 1] and standardise them in the network, or "
+            "space=InputSpace.of(x) for other inputs"
+        )
+
+
+def check_smallest_batch(job: Job, student: AnyStudent, x: Tensor) -> None:
+    """Refuses a last batch of one example where BatchNorm could not normalise it."""
+    if isinstance(job.train, DataLoader) or not hasattr(job.train, "__len__"):
+        return
+    optim = job.settings.optim
+    last = len(job.train) % optim.batch_size
+    sizes = [min(optim.batch_size, len(job.train)), *([last] if last and not optim.drop_last else [])]
+    smallest = min(part.shape[0] for size in sizes for part in torch.empty(size).chunk(optim.accumulate))
+    if smallest > 1:
+        return
+    try:
+        with torch.no_grad():
+            copy.deepcopy(student).train()(x[:1])
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ValueError(
+            f"batch_size: {len(job.train)} examples in batches of {optim.batch_size} (worked through in "
+            f"{optim.accumulate} parts) leave a single one for BatchNorm, which needs two; choose another batch_size"
+        ) from None

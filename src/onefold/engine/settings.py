@@ -1,0 +1,70 @@
+"""What a training is told beside its networks and its data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from onefold.recipe import OptimRecipe, Recipe
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All numbers of a training; `seed` is where every draw of it comes from."""
+
+    epochs: int
+    seed: int = 0
+    optim: OptimRecipe = field(default_factory=OptimRecipe)
+    alpha: float = 1.0
+    temperature: float = 4.0
+    cap: float = 0.6
+    precision: str = "float32"
+    compile: bool = False
+    eval_every: int = 1
+    log_every: int = 50
+    """steps between two lines of metrics.jsonl, and between two looks at the losses"""
+    minutes: float = 10.0
+    """between checkpoints within an epoch"""
+
+    def __post_init__(self) -> None:
+        o = self.optim
+        counts = {"epochs": self.epochs, "batch_size": o.batch_size, "accumulate": o.accumulate}
+        counts |= {"eval_every": self.eval_every, "log_every": self.log_every}
+        for name, count in counts.items():
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ValueError(f"{name}: expected a whole number of at least 1, got {count!r}")
+        for name, value in {"lr": o.lr, "temperature": self.temperature}.items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name}: expected a positive number, got {value}")
+        for name, value in {"momentum": o.momentum, "weight_decay": o.weight_decay}.items():
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name}: expected a number of at least 0, got {value}")
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha: expected a share from 0 to 1, got {self.alpha}")
+        if not 0 <= o.label_smoothing < 1:
+            raise ValueError(f"label_smoothing: expected a share from 0 to below 1, got {o.label_smoothing}")
+        if not 0 <= o.warmup_epochs <= self.epochs:
+            raise ValueError(f"warmup_epochs: expected from 0 to the {self.epochs} epochs, got {o.warmup_epochs}")
+        if not 0 <= o.warmup_start <= 1:
+            raise ValueError(f"warmup_start: expected a share from 0 to 1, got {o.warmup_start}")
+        if o.clip is not None and not 0 < o.clip < math.inf:
+            raise ValueError(f"clip: expected a positive number, got {o.clip}")
+        if o.ema is not None and not 0 < o.ema < 1:
+            raise ValueError(f"ema: expected a decay between 0 and 1, got {o.ema}")
+        if self.precision not in ("float32", "bf16"):
+            raise ValueError(f"precision: expected 'float32' or 'bf16', got {self.precision!r}")
+
+
+def settings_of(recipe: Recipe, seed: int) -> Settings:
+    """The settings of a recipe, for one of its networks: each has a seed of its own."""
+    return Settings(
+        epochs=recipe.epochs,
+        seed=seed,
+        optim=recipe.optim,
+        alpha=recipe.distill.alpha,
+        temperature=recipe.distill.temperature,
+        cap=recipe.distill.cap,
+        precision=recipe.precision,
+        compile=recipe.compile,
+        eval_every=recipe.eval_every,
+    )

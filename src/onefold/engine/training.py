@@ -1,0 +1,186 @@
+"""From a job to everything its loop needs, with every mistake found before the first step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from onefold.data import Augmentation, Loader, Split, loader_for
+from onefold.data.order import draw_seed
+from onefold.engine.ema import MovingAverage
+from onefold.engine.pack import generator_states, set_generator_states
+from onefold.engine.preflight import check_job, example_of
+from onefold.engine.schedule import Given, Schedule, WarmupCosine
+from onefold.engine.settings import Settings
+from onefold.engine.step import Loss, Step, distillation_loss, training_step
+from onefold.ensemble import BatchEnsemble, Teachers
+from onefold.methods import AnyStudent, Method, Perturbing, with_hyperparameters
+from onefold.perturb import PIXELS, InputSpace
+
+OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
+SchedulerFactory = Callable[[Optimizer], LRScheduler]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What is trained, from whom and on what."""
+
+    method: Method
+    perturbation: Perturbing
+    net: nn.Module
+    teachers: Teachers | None
+    train: Split
+    val: Split | None
+    test: Split | None
+    settings: Settings
+    device: torch.device
+    augment: Augmentation | None = None
+    space: InputSpace = PIXELS
+    workers: int | None = None
+    optimizer: OptimizerFactory | None = None
+    scheduler: SchedulerFactory | None = None
+    rank: int = 0
+    world_size: int = 1
+
+
+@dataclass(eq=False)
+class Training:
+    """A job with its student, on its device, ready for the first step or for a checkpoint."""
+
+    job: Job
+    classes: int
+    student: AnyStudent
+    step: Step
+    optimizer: Optimizer
+    schedule: Schedule
+    ema: MovingAverage | None
+    train: Loader
+    val: Loader | None
+    test: Loader | None
+
+    @property
+    def evaluated(self) -> AnyStudent:
+        """The student whose answers count: the average of the weights, where there is one."""
+        return self.student if self.ema is None else self.ema.student
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the weights."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "student": dict(self.student.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "ema": None if self.ema is None else dict(self.ema.student.state_dict()),
+            "random": generator_states(self.job.device),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.student.load_state_dict(state["student"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        if self.ema is not None:
+            self.ema.student.load_state_dict(state["ema"])
+        set_generator_states(state["random"], self.job.device)
+
+
+def prepare(job: Job) -> Training:
+    """Seeds the global random numbers and draws from them: call it inside `own_randomness`."""
+    settings, optim = job.settings, job.settings.optim
+    x, labels = example_of(job.train, job.augment, job.device)
+    torch.manual_seed(draw_seed("student", settings.seed))
+    members = 1 if job.teachers is None else job.teachers.members
+    student = job.method.student(copy.deepcopy(job.net).to(job.device), members, x)
+    student.to(job.device)
+
+    known = {"alpha": settings.alpha, "temperature": settings.temperature, "cap": settings.cap}
+    known |= {"label_smoothing": optim.label_smoothing}
+    objective = with_hyperparameters(job.method.objective, **known)
+    perturb = with_hyperparameters(job.perturbation.perturb, **known, space=job.space)
+
+    def loss_for(student: AnyStudent) -> Loss:
+        def loss(x: Tensor, labels: Tensor) -> Tensor:
+            return distillation_loss(x, labels, student, job.teachers, objective, perturb)
+
+        return loss
+
+    classes = check_job(job, student, loss_for(student.at_rest), x, labels)
+    optimizer = optimizer_for(student, settings, job.optimizer)
+    ema = None if optim.ema is None else MovingAverage(student, optim.ema)
+    loss = loss_for(student)
+    step = training_step(
+        torch.compile(loss) if settings.compile else loss,
+        optimizer,
+        clip=optim.clip,
+        accumulate=optim.accumulate,
+        ema=ema,
+        precision=settings.precision,
+    )
+    train = loader_for(
+        job.train,
+        optim.batch_size,
+        train=True,
+        augment=job.augment,
+        seed=settings.seed,
+        device=job.device,
+        drop_last=optim.drop_last,
+        workers=job.workers,
+        rank=job.rank,
+        world_size=job.world_size,
+        classes=classes,
+    )
+    val, test = (None if split is None else evaluation_loader(job, split, classes) for split in (job.val, job.test))
+    schedule = schedule_for(optimizer, settings, len(train), job.scheduler)
+    torch.manual_seed(draw_seed("steps", settings.seed, job.rank))
+    return Training(job, classes, student, step, optimizer, schedule, ema, train, val, test)
+
+
+def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:
+    return loader_for(
+        split,
+        2 * job.settings.optim.batch_size,  # no gradients are kept
+        train=False,
+        augment=job.augment,
+        device=job.device,
+        workers=job.workers,
+        classes=classes,
+    )
+
+
+def optimizer_for(student: AnyStudent, settings: Settings, factory: OptimizerFactory | None) -> Optimizer:
+    """SGD with Nesterov momentum, or what the user's factory makes of the student's groups."""
+    optim = settings.optim
+    groups = student.parameter_groups(optim.lr, optim.weight_decay)
+    if factory is None:
+        return SGD(groups, lr=optim.lr, momentum=optim.momentum, nesterov=optim.momentum > 0)
+    optimizer = factory(groups)
+    if not isinstance(optimizer, Optimizer):
+        raise ValueError(f"optimizer: expected a function that returns a torch optimizer, got {optimizer!r}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("optimizer: expected one that takes a step from one gradient, got LBFGS")
+    if not isinstance(optimizer, SGD) and isinstance(student, BatchEnsemble):
+        # Others take out the gradient's scale, and the factors need no rate of their own.
+        optimizer = factory(student.parameter_groups(optim.lr, optim.weight_decay, adaptive=True))
+    return optimizer
+
+
+def schedule_for(optimizer: Optimizer, settings: Settings, steps: int, factory: SchedulerFactory | None) -> Schedule:
+    """Warm-up and cosine over all `steps` of every epoch, or what the user's factory makes."""
+    if factory is None:
+        warmup = settings.optim.warmup_epochs * steps
+        return WarmupCosine(optimizer, settings.epochs * steps, warmup, settings.optim.warmup_start)
+    scheduler = factory(optimizer)
+    if isinstance(scheduler, ReduceLROnPlateau):
+        raise ValueError("scheduler: expected one that is stepped without a metric, got ReduceLROnPlateau")
+    if not isinstance(scheduler, LRScheduler):
+        raise ValueError(f"scheduler: expected a function that returns a torch scheduler, got {scheduler!r}")
+    return Given(scheduler)

@@ -1,0 +1,90 @@
+"""Ensemble distribution distillation with a proxy Dirichlet (Proxy-EnD2, Ryabinin et al., 2021)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from onefold.objectives.soft_cross_entropy import Reduction, prepared, reduced
+from onefold.types import at_least_float32, check_logits
+
+SERIES_FROM = 8.0  # concentrations above this use the asymptotic series, exact to rounding there
+
+
+def proxy_end2(
+    student: Tensor,
+    teachers: Tensor | None,
+    labels: Tensor | None,  # noqa: ARG001
+    *,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """KL(Dir(a) || Dir(beta)) / beta_0 with a_k = e^{S_k} + 1 and beta_k = p_k (K - 1)/2 / d + 1.
+
+    p is the mean of the teachers and d = sum_j p_j (log p_j - 1/M sum_m log p_mj) how much they disagree. The last factor
+    of the divergence is psi(a_k) - psi(a_0), where the paper prints psi(beta_k).
+    """
+    student, teachers = prepared(student, teachers)
+    classes = student.shape[-1]
+    if classes < 2:
+        raise ValueError(f"student: expected at least 2 classes, got {classes}")
+    log_members = teachers.log_softmax(-1)
+    log_p = torch.logsumexp(log_members, 0) - math.log(teachers.shape[0])  # [B, K]
+    disagreement = (log_p.exp() * (log_p - log_members.mean(0))).sum(-1, keepdim=True)
+    # Everything in u = 2d / (K - 1): beta_k = p_k / u + 1 grows without bound as the teachers agree, u does not.
+    u = (2 * disagreement / (classes - 1)).clamp(min=torch.finfo(student.dtype).tiny)
+    share = (log_p.exp() + u) / (1 + classes * u)  # beta_k / beta_0
+    log_u = u.log()
+    log_beta = (log_p.exp() + u).log() - log_u
+    log_beta_0 = (1 + classes * u).log() - log_u
+
+    log_a = torch.nn.functional.softplus(student)  # [m, B, K]
+    log_a_0 = torch.logsumexp(log_a, -1, keepdim=True)
+    fit = (share * (share.log() - digamma(log_a) + digamma(log_a_0))).sum(-1)
+    spread = excess(log_a_0).squeeze(-1) - excess(log_a).sum(-1)
+    target = (remainder(log_beta).sum(-1) - remainder(log_beta_0).squeeze(-1)).expand_as(spread)
+    return reduced(fit + (spread + target) * (u / (1 + classes * u)).squeeze(-1), reduction)
+
+
+def dirichlet_mean(logits: Tensor) -> Tensor:
+    """log of (e^{S_k} + 1) / sum_j (e^{S_j} + 1), the mean of the student's Dirichlet: `[m, B, K]` to `[B, K]`."""
+    check_logits("logits", logits)
+    log_p = torch.nn.functional.softplus(at_least_float32(logits)).log_softmax(-1)
+    return torch.logsumexp(log_p, 0) - math.log(logits.shape[0])
+
+
+def small_and_inverse(log_a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where the series holds, a below that (for the functions themselves), and 1/a above it (for the series)."""
+    border = math.log(SERIES_FROM)
+    return log_a > border, log_a.clamp(max=border).exp(), (-log_a.clamp(min=border)).exp()
+
+
+def digamma(log_a: Tensor) -> Tensor:
+    """psi(a)."""
+    large, a, inverse = small_and_inverse(log_a)
+    z = inverse**2
+    series = (
+        log_a.clamp(min=math.log(SERIES_FROM)) - inverse / 2 - z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z / 240)))
+    )
+    return torch.where(large, series, torch.digamma(a))
+
+
+def excess(log_a: Tensor) -> Tensor:
+    """h(a) = log Gamma(a) - a psi(a) + a: the parts of order a log a and a are gone."""
+    large, a, inverse = small_and_inverse(log_a)
+    z = inverse**2
+    constant = 0.5 * math.log(2 * math.pi) + 0.5
+    log_large = log_a.clamp(min=math.log(SERIES_FROM))
+    # (2k)/(2k - 1) of Stirling's coefficients: those of log Gamma plus those of a psi(a)
+    series = constant - log_large / 2 + inverse * (1 / 6 - z * (1 / 90 - z * (1 / 210 - z * (1 / 210))))
+    return torch.where(large, series, torch.lgamma(a) - a * torch.digamma(a) + a)
+
+
+def remainder(log_b: Tensor) -> Tensor:
+    """q(b) = log Gamma(b) - b log b + b."""
+    large, b, inverse = small_and_inverse(log_b)
+    z = inverse**2
+    log_large = log_b.clamp(min=math.log(SERIES_FROM))
+    series = 0.5 * (math.log(2 * math.pi) - log_large) + inverse * (1 / 12 - z * (1 / 360 - z * (1 / 1260 - z / 1680)))
+    return torch.where(large, series, torch.lgamma(b) - b * b.log() + b)

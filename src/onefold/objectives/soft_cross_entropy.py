@@ -1,0 +1,57 @@
+"""Cross-entropies of the student at a temperature, which the distillation objectives share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from onefold.types import at_least_float32, check_classes, check_labels, check_logits
+
+Reduction = Literal["mean", "none"]
+
+
+def soft_cross_entropy(student: Tensor, targets: Tensor, temperature: float) -> Tensor:
+    """tau^2 H[q, p_S(x; tau)] for target probabilities q: `[m, B]`."""
+    log_p = (student / temperature).log_softmax(-1)
+    return -(temperature**2) * (targets * log_p).sum(-1)
+
+
+def with_labels(student: Tensor, soft: Tensor, labels: Tensor | None, alpha: float, temperature: float) -> Tensor:
+    """(1 - alpha) H[y, p_S(x; tau)] + alpha times the teachers' term; with alpha = 1 labels are not looked at."""
+    if alpha == 1:
+        return soft
+    if labels is None:
+        raise ValueError(f"labels: expected class indices [B] where alpha is below 1 (got {alpha}), got None")
+    check_labels(labels, student.shape[-1], student.shape[1])
+    log_p = (student / temperature).log_softmax(-1)
+    index = labels.long().expand(student.shape[0], -1).unsqueeze(-1)
+    return alpha * soft - (1 - alpha) * log_p.gather(-1, index).squeeze(-1)
+
+
+def prepared(student: Tensor, teachers: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Checked logits in at least float32, the teachers' as constants."""
+    if teachers is None:
+        raise ValueError("teachers: expected logits [M, B, K], got None; this objective needs teachers")
+    check_logits("student", student)
+    check_logits("teachers", teachers)
+    check_classes(student, teachers)
+    student, teachers = at_least_float32(student), at_least_float32(teachers.detach())
+    dtype = torch.promote_types(student.dtype, teachers.dtype)
+    return student.to(dtype), teachers.to(dtype)
+
+
+def check_hyperparameters(alpha: float, temperature: float, label_temperature: float | None) -> None:
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha: expected a share from 0 to 1, got {alpha}")
+    for name, value in (("temperature", temperature), ("label_temperature", label_temperature)):
+        if value is not None and not 0 < value < float("inf"):
+            raise ValueError(f"{name}: expected a positive number, got {value}")
+
+
+def reduced(values: Tensor, reduction: Reduction) -> Tensor:
+    """The mean over members and images, or all of them `[m, B]`."""
+    if reduction not in ("mean", "none"):
+        raise ValueError(f"reduction: expected 'mean' or 'none', got {reduction!r}")
+    return values.mean() if reduction == "mean" else values

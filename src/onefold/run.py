@@ -1,0 +1,238 @@
+"""The run folder: everything a run leaves behind, and all that reports and comparisons read.
+
+recipe.json         what was asked for
+run.json            what this folder is: a teacher or a student, of which data and network
+env.json            versions, hardware, commit
+metrics.jsonl       a line for each logged stretch of training and each evaluation; the result comes last
+checkpoints/        last.safetensors, and best-STEP.safetensors
+model.safetensors   the ordinary network
+predictions/        NAME.npz: labels [N] and log-probabilities [N, K] of an evaluated split
+result.json         written last: a folder that has it is finished
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+ASIDE = ".writing"
+# Where a run happens and how its data get there; what comes out is the same.
+FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes", "run.teachers"}
+PROBE = 1 << 16  # bytes
+MISSING = object()
+
+
+class RunFolder:
+    """A run folder, there already or not."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path).expanduser()
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    @property
+    def started(self) -> bool:
+        return (self.path / "recipe.json").exists()
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model.safetensors"
+
+    def begin(self, recipe: dict[str, Any], run: dict[str, Any], env: dict[str, Any], needed: int = 0) -> None:
+        """Makes the folder, or finds in it a run of the same recipe; refuses what could not end well.
+
+        `needed` is how many bytes the run will want to write.
+        """
+        self.check_same(recipe, run)
+        if not self.started and (self.model.exists() or self.checkpoints.exists()):
+            raise ValueError(f"out: {self.path} holds other files and no recipe.json; choose another folder")
+        self._probe(needed)
+        for leftover in (*self.path.glob(f"*{ASIDE}"), *self.path.glob(f"*/*{ASIDE}")):
+            leftover.unlink()
+        for name, content in (("env.json", env), ("run.json", run), ("recipe.json", recipe)):
+            if not (self.path / name).exists():
+                self.write_json(name, content)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other processes out; the system lets go of the folder when this one dies, however it does."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                raise ValueError(f"{self.path} is in use by another process; wait for it, or stop it") from None
+            except OSError:
+                pass  # a file system without locks
+            yield
+
+    def check_same(self, recipe: dict[str, Any], run: dict[str, Any]) -> None:
+        """Refuses another recipe than the one the folder was begun with; fields that change no result may differ."""
+        if not self.started:
+            return
+        before = leaves(self.recipe) | leaves(self.about, "run.")
+        now = leaves(as_json(recipe)) | leaves(as_json(run), "run.")
+        different = differences(before, now)
+        if different:
+            listed = "\n".join(f"  {line}" for line in different)
+            raise ValueError(
+                f"{self.path} was begun with another recipe; choose another folder, or undo what differs:\n{listed}"
+            )
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """What was asked for."""
+        return self.read_json("recipe.json")
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What this folder is."""
+        return self.read_json("run.json") if (self.path / "run.json").exists() else {}
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What came out; a ValueError where the run is not finished."""
+        if not self.finished:
+            raise ValueError(f"{self.path} is not a finished run; run its command again to go on with it")
+        return self.read_json("result.json")
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Adds a line to metrics.jsonl."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def sync_metrics(self) -> None:
+        """Flushes the log to the disk."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            os.fsync(file.fileno())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, without a last one that was torn."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text().split("\n") if path.exists() else []
+        records = []
+        for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is torn, or empty
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                raise ValueError(f"{path}: expected JSON in line {number}, got {line[:80]!r}") from None
+        return records
+
+    def rewind(self, step: int) -> None:
+        """Forgets what was logged after a step, and a result: the run goes on from there."""
+        kept = [r for r in self.metrics() if r["step"] <= step and r["kind"] != "result"]
+        write_aside(self.path / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in kept).encode())
+
+    def write_predictions(self, split: str, labels: npt.NDArray[np.int64], logits: npt.NDArray[np.floating]) -> None:
+        """Labels `[N]` and log-probabilities `[N, K]` of what the network answered for a split."""
+        (self.path / "predictions").mkdir(exist_ok=True)
+        content = io.BytesIO()
+        np.savez(content, labels=labels, logits=logits)
+        write_aside(self.path / "predictions" / f"{split}.npz", content.getvalue())
+
+    def predictions(self, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.floating]] | None:
+        """Labels `[N]` and log-probabilities `[N, K]`, or None where the split was not evaluated."""
+        path = self.path / "predictions" / f"{split}.npz"
+        if not path.exists():
+            return None
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays["labels"], arrays["logits"]
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        write_aside(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        if not path.exists():
+            raise ValueError(f"{self.path} is not a run folder: expected {name} in it")
+        try:
+            content = json.loads(path.read_text())
+        except ValueError:
+            raise ValueError(f"{path}: expected JSON, got something else; was it edited?") from None
+        if not isinstance(content, dict):
+            raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+        return content
+
+    def _probe(self, needed: int) -> None:
+        """Tries to write before hours are spent on what could not be kept."""
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            write_aside(self.path / "probe", bytes(PROBE))
+            (self.path / "probe").unlink()
+            free = shutil.disk_usage(self.path).free
+        except OSError as error:
+            raise ValueError(
+                f"out: cannot write to {self.path} ({error.strerror}); make it writable or choose another folder"
+            ) from None
+        if free < needed:
+            raise ValueError(
+                f"out: {self.path} has {free / 1e6:.0f} MB free and the run needs {needed / 1e6:.0f} MB; "
+                "make room or choose another folder"
+            )
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Writes a file so that at every moment there is the old one or the new one, whole, under its name."""
+    aside = path.with_name(path.name + ASIDE)
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        sync_folder(path.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a renaming last: it is the folder that remembers names."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def as_json(content: dict[str, Any]) -> dict[str, Any]:
+    """As it will be read back: tuples are lists."""
+    read: dict[str, Any] = json.loads(json.dumps(content))
+    return read
+
+
+def leaves(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Every field by its dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in record.items():
+        found |= leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What differs between two sets of leaves, a line each."""
+
+    def shown(fields: dict[str, Any], name: str) -> str:
+        return repr(fields[name]) if name in fields else "(not there)"
+
+    different = [n for n in {**before, **now} if before.get(n, MISSING) != now.get(n, MISSING)]
+    return [f"{n}: {shown(before, n)} -> {shown(now, n)}" for n in different if n not in FREE]

@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import ast
+import copy
+import dataclasses
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+import onefold.engine
+from onefold.data import DeviceLoader
+from onefold.engine import Diverged, Interrupted, Job, conduct
+from onefold.engine.checkpoint import load
+from onefold.ensemble import BatchEnsemble
+from onefold.methods import METHODS, PERTURBATIONS, Method, plain
+from onefold.objectives import kd
+from onefold.run import RunFolder
+
+
+class Teller:
+    """Notes what it is told, and does something once a step is reached."""
+
+    def __init__(self, at: int = -1, do: Any = None) -> None:
+        self.updates: list[tuple[int, int, float, float, float]] = []
+        self.messages: list[str] = []
+        self.at, self.do = at, do
+
+    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        self.updates.append((done, total, loss, lr, rate))
+        if done == self.at:
+            self.do()
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    return model.state_dict()
+
+
+def same(a: nn.Module, b: nn.Module) -> bool:
+    one, other = weights(a), weights(b)
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in r.items() if k != "seconds"} for r in RunFolder(folder).metrics()]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_goes_through_the_one_loop(name: str, make_job: Any, tmp_path: Path) -> None:
+    perturbation = {"latentbe": "tdiv-sdiv", "be": "tdiv-sdiv", "supervised": "gaussian"}.get(name, "confods")
+    job: Job = make_job(name, perturbation)
+    before = copy.deepcopy(job.net)
+    result = conduct(job, RunFolder(tmp_path), {"recipe": 1})
+    assert same(job.net, before)
+    assert not result.model.training
+    stored = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    assert stored.keys() == weights(result.model).keys()
+    assert all(torch.equal(stored[k], v) for k, v in weights(result.model).items())
+    if name == "be":
+        assert isinstance(result.model, BatchEnsemble)
+        assert result.model(torch.rand(5, 1, 4, 4)).shape == (2, 5, 3)
+    else:
+        assert type(result.model) is type(job.net)
+        assert weights(result.model).keys() == weights(job.net).keys()
+        assert not same(result.model, job.net)
+    assert {"acc", "nll", "ece", "brier", "cnll", "cece", "temperature"} <= result.metrics.keys()
+    assert result.temperature == result.metrics["temperature"]
+    assert lines(tmp_path)[-1].items() >= result.metrics.items()
+    assert RunFolder(tmp_path).result["metrics"] == result.metrics
+    # What was stored is what the served network predicts, as the method predicts.
+    test: Any = job.test
+    labels, logits = RunFolder(tmp_path).predictions("test") or (None, np.zeros(0))
+    answers = result.model(test.x / 255)
+    expected = METHODS[name].predict(answers if answers.dim() == 3 else answers[None])
+    torch.testing.assert_close(torch.from_numpy(logits), expected)
+    assert labels is not None
+    assert labels.tolist() == test.y.tolist()
+
+
+def test_no_method_is_named_in_the_engine() -> None:
+    folder = Path(onefold.engine.__file__).parent
+    for path in folder.glob("*.py"):
+        if path.name == "from_recipe.py":
+            continue  # teachers are trained by the method "supervised"
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert node.value not in METHODS.keys() | PERTURBATIONS.keys(), path
+
+
+def test_a_method_of_ones_own_needs_no_name(make_job: Any) -> None:
+    def squared(student: Tensor, teachers: Tensor, labels: Tensor, *, alpha: float) -> Tensor:
+        assert alpha == 1.0
+        return (student - teachers.mean(0)).square().mean() + 0 * labels.sum()
+
+    result = conduct(
+        make_job(perturbation="none", method="kd", epochs=1).__class__(
+            **{**vars(make_job("kd", "none")), "method": Method("mine", plain, squared)}
+        )
+    )
+    assert math.isfinite(result.metrics["nll"])
+
+
+def test_the_loop_is_the_textbook_one(make_job: Any, small: Any) -> None:
+    """Against a loop written out, in float64: order, warm-up, cosine, momentum, decay, best epoch."""
+    job: Job = make_job("kd", "none", epochs=3, temperature=2.0, alpha=0.7, weight_decay=0.01, seed=5)
+    x = {name: getattr(job, name).x.double() / 255 for name in ("train", "val", "test")}
+    splits = {name: dataclasses.replace(getattr(job, name), x=x[name]) for name in x}
+    assert job.teachers is not None
+    job = dataclasses.replace(job, net=copy.deepcopy(job.net).double(), teachers=job.teachers.double(), **splits)
+    result = conduct(job)
+
+    net, steps = copy.deepcopy(job.net), 4
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01)
+    warmup, total = 0.5 * steps, 3 * steps
+
+    def multiplier(t: int) -> float:
+        return 0.01 + 0.99 * t / warmup if t < warmup else (1 + math.cos(math.pi * (t - warmup) / (total - warmup))) / 2
+
+    scheduler = LambdaLR(optimizer, multiplier)
+    loader = DeviceLoader(splits["train"], 16, shuffle=True, seed=5)
+    best: tuple[float, dict[str, Tensor]] = (-1.0, {})
+    for epoch in range(3):
+        for images, labels in loader.batches(epoch):
+            net.train()
+            logits = net(images)
+            with torch.no_grad():
+                targets = (job.teachers(images) / 2).softmax(-1).mean(0)
+            loss = 0.3 * F.cross_entropy(logits / 2, labels) + 0.7 * 4 * F.cross_entropy(logits / 2, targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+        net.eval()
+        acc = float((net(x["val"]).argmax(-1) == splits["val"].y).double().mean())
+        if acc > best[0]:
+            best = acc, copy.deepcopy(net.state_dict())
+    for name, value in weights(result.model).items():
+        torch.testing.assert_close(value, best[1][name], rtol=1e-9, atol=1e-12)
+
+
+def test_the_same_job_gives_the_same_bits_and_touches_no_global_state(make_job: Any) -> None:
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    results = []
+    for draws in (1, 5):
+        job: Job = make_job()
+        torch.manual_seed(11)
+        results.append(conduct(job))
+        assert torch.equal(torch.rand(3), expected)
+        torch.rand(draws)
+    assert same(results[0].model, results[1].model)
+    assert results[0].metrics == results[1].metrics
+    assert not same(results[0].model, conduct(make_job(seed=1)).model)
+
+
+def test_a_folder_changes_nothing_about_the_result(make_job: Any, tmp_path: Path) -> None:
+    with_folder, without = conduct(make_job(), RunFolder(tmp_path)), conduct(make_job())
+    assert same(with_folder.model, without.model)
+    assert with_folder.metrics == without.metrics
+    assert with_folder.folder == tmp_path
+    assert without.folder is None
+
+
+def test_what_is_logged_and_told(make_job: Any, tmp_path: Path) -> None:
+    teller = Teller()
+    conduct(make_job(epochs=3, log_every=3, eval_every=2), RunFolder(tmp_path), progress=teller)
+    records = lines(tmp_path)
+    assert [(r["kind"], r["step"], r["epoch"]) for r in records] == [
+        ("train", 3, 1),
+        ("train", 4, 1),
+        ("train", 7, 2),
+        ("train", 8, 2),
+        ("val", 8, 2),
+        ("train", 11, 3),
+        ("train", 12, 3),
+        ("val", 12, 3),
+        ("result", 12, 3),
+    ]
+    assert [u[:2] for u in teller.updates] == [(step, 12) for step in (3, 4, 7, 8, 11, 12)]
+    assert [u[2] for u in teller.updates] == [r["loss"] for r in records if r["kind"] == "train"]
+    assert all(rate > 0 for *_, rate in teller.updates)
+    best = max((r for r in records if r["kind"] == "val"), key=lambda r: (r["acc"], -r["step"]))
+    assert records[-1]["best_step"] == best["step"]
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [
+        f"best-{best['step']:08d}.safetensors",
+        "last.safetensors",
+    ]
+
+
+def test_the_best_epoch_is_served_and_the_first_of_equals(make_job: Any, tmp_path: Path) -> None:
+    job: Job = make_job("kd", "none", epochs=4, lr=3.0)  # too fast to end where it is best
+    result = conduct(job, RunFolder(tmp_path))
+    records = [r for r in lines(tmp_path) if r["kind"] == "val"]
+    best = max(r["acc"] for r in records)
+    first = next(r for r in records if r["acc"] == best)
+    assert RunFolder(tmp_path).result["best_step"] == first["step"]
+    assert first["step"] < 16, "choose a setting in which the last epoch is not the best"
+    assert RunFolder(tmp_path).result["val"]["acc"] == pytest.approx(best)
+    last = load(tmp_path / "checkpoints" / "last.safetensors")
+    assert not torch.equal(last["training"]["student"]["net.head.weight"], weights(result.model)["head.weight"])
+
+
+def test_without_validation_the_last_is_served(make_job: Any, tmp_path: Path) -> None:
+    result = conduct(make_job("kd", "none", val=None), RunFolder(tmp_path))
+    assert result.temperature is None
+    assert "cnll" not in result.metrics
+    last = load(tmp_path / "checkpoints" / "last.safetensors")
+    assert torch.equal(last["training"]["student"]["net.head.weight"], weights(result.model)["head.weight"])
+    assert conduct(make_job("kd", "none", val=None, test=None)).metrics == {}
+
+
+def test_the_average_is_what_counts(make_job: Any, tmp_path: Path) -> None:
+    result = conduct(make_job(ema=0.7, val=None), RunFolder(tmp_path))
+    last = load(tmp_path / "checkpoints" / "last.safetensors")["training"]
+    assert torch.equal(last["ema"]["net.norm.running_mean"], weights(result.model)["norm.running_mean"])
+    assert not torch.equal(last["student"]["net.norm.running_mean"], last["ema"]["net.norm.running_mean"])
+    assert all(p.requires_grad for p in result.model.parameters())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("at", [2, 4, 7, 8])
+def test_a_signal_stops_after_the_step_and_the_run_goes_on(
+    make_job: Any, tmp_path: Path, number: signal.Signals, at: int
+) -> None:
+    job: Job = make_job(ema=0.9, log_every=1)
+    undisturbed = conduct(make_job(ema=0.9, log_every=1), RunFolder(tmp_path / "a"), {"r": 1})
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted, match=rf"stopped by {number.name} after step {at} of 8; .*same command") as caught:
+        teller = Teller(at, lambda: signal.raise_signal(number))
+        conduct(job, RunFolder(tmp_path / "b"), {"r": 1}, progress=teller)
+    assert caught.value.signal == number
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    teller = Teller()
+    result = conduct(job, RunFolder(tmp_path / "b"), {"r": 1}, progress=teller)
+    assert teller.messages == [f"going on after step {at} of 8"]
+    assert [u[0] for u in teller.updates] == list(range(at + 1, 9))
+    assert same(result.model, undisturbed.model)
+    assert lines(tmp_path / "a") == lines(tmp_path / "b")
+
+
+def test_a_second_signal_acts_at_once(make_job: Any, tmp_path: Path) -> None:
+    def twice() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct(make_job(log_every=1), RunFolder(tmp_path), progress=Teller(2, twice))
+    with pytest.raises(KeyboardInterrupt):  # and without a folder there is nothing to save
+        conduct(make_job(log_every=1), progress=Teller(2, lambda: signal.raise_signal(signal.SIGINT)))
+
+
+def test_long_epochs_are_kept_in_the_middle(make_job: Any, tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop() -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        conduct(make_job(log_every=1, minutes=0.0), RunFolder(tmp_path), progress=Teller(7, stop))
+    assert load(tmp_path / "checkpoints" / "last.safetensors")["step"] == 6
+    result = conduct(make_job(log_every=1, minutes=0.0), RunFolder(tmp_path))
+    assert same(result.model, conduct(make_job()).model)
+
+
+def test_a_finished_run_is_left_as_it_is(make_job: Any, tmp_path: Path) -> None:
+    first = conduct(make_job("be"), RunFolder(tmp_path), {"r": 1})
+    before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in tmp_path.rglob("*") if p.is_file()}
+    teller = Teller()
+    again = conduct(make_job("be"), RunFolder(tmp_path), {"r": 1}, progress=teller)
+    assert teller.messages == [f"{tmp_path} is finished; nothing was changed"]
+    assert same(first.model, again.model)
+    assert again.metrics == first.metrics
+    assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in tmp_path.rglob("*") if p.is_file()} == before
+    with pytest.raises(ValueError, match="r: 1 -> 2"):
+        conduct(make_job("be"), RunFolder(tmp_path), {"r": 2})
+
+
+def test_other_teachers_are_another_run(make_job: Any, tmp_path: Path) -> None:
+    conduct(make_job(), RunFolder(tmp_path))
+    job: Job = make_job()
+    assert job.teachers is not None
+    next(job.teachers.parameters()).data += 1e-3
+    with pytest.raises(ValueError, match="run.teachers_are"):
+        conduct(job, RunFolder(tmp_path))
+
+
+def poisoned(at: int) -> Method:
+    """A method whose loss is not a number from some call on."""
+    calls = [-1]  # one call comes before the training
+
+    def objective(student: Tensor, teachers: Tensor, labels: Tensor) -> Tensor:
+        calls[0] += 1
+        return kd(student, teachers, labels) * (float("nan") if calls[0] >= at else 1.0)
+
+    return Method("poisoned", plain, objective)
+
+
+def test_the_first_loss_that_is_not_finite_is_named(make_job: Any, tmp_path: Path) -> None:
+    job: Job = make_job("kd", "none", epochs=3)
+    # Step 6 of 12, in the second epoch: noticed at its end, when the buffer is looked at.
+    with pytest.raises(Diverged, match=r"^step 6: the loss is nan \(learning rate 0.04.*last good checkpoint is ") as e:
+        conduct(dataclasses.replace(job, method=poisoned(6)), RunFolder(tmp_path))
+    last = tmp_path / "checkpoints" / "last.safetensors"
+    assert str(last) in str(e.value)
+    assert load(last)["step"] == 4
+    with pytest.raises(Diverged, match=r"^step 2: the loss is nan .*there is no checkpoint yet"):
+        conduct(dataclasses.replace(job, method=poisoned(2)))
+
+
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_a_network_that_explodes_is_said_to(make_job: Any, tmp_path: Path, epochs: int) -> None:
+    """Its loss is still a number when its answers no longer are."""
+    with pytest.raises(Diverged, match=r"^step \d+: .*not finite.*learning rate"):
+        conduct(make_job("kd", "none", epochs=epochs, lr=1e25, warmup_epochs=0), RunFolder(tmp_path))

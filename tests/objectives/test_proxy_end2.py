@@ -1,0 +1,97 @@
+"""Proxy-EnD2 against the Dirichlet divergence of an independent library, and where that breaks down."""
+
+from __future__ import annotations
+
+import mpmath
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Dirichlet, kl_divergence
+
+from onefold.objectives import dirichlet_mean, proxy_end2
+from onefold.objectives.proxy_end2 import digamma, excess, remainder
+
+
+def concentrations(student: Tensor, teachers: Tensor) -> tuple[Tensor, Tensor]:
+    """a and beta as the paper writes them, one added to both."""
+    p = teachers.softmax(-1)
+    mean = p.mean(0)
+    disagreement = (mean * (mean.log() - p.log().mean(0))).sum(-1, keepdim=True)
+    return student.exp() + 1, mean * (student.shape[-1] - 1) / 2 / disagreement + 1
+
+
+@pytest.mark.parametrize("classes", [2, 10, 200])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
+def test_the_dirichlet_divergence(classes: int, scale: float) -> None:
+    torch.manual_seed(classes)
+    student = scale * torch.randn(2, 6, classes, dtype=torch.float64)
+    teachers = scale * torch.randn(4, 6, classes, dtype=torch.float64)
+    a, beta = concentrations(student, teachers)
+    expected = kl_divergence(Dirichlet(a), Dirichlet(beta.expand_as(a))) / beta.sum(-1)
+    torch.testing.assert_close(proxy_end2(student, teachers, None, reduction="none"), expected, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(proxy_end2(student, teachers, None), expected.mean(), rtol=1e-8, atol=1e-10)
+
+
+def test_the_best_student_is_the_target() -> None:
+    teachers = torch.randn(3, 2, 5, dtype=torch.float64)
+    _, beta = concentrations(torch.zeros(1, 2, 5, dtype=torch.float64), teachers)
+    student = (beta - 1).log()[None].requires_grad_()
+    loss = proxy_end2(student, teachers, None)
+    assert float(loss.detach()) == pytest.approx(0, abs=1e-9)
+    (gradient,) = torch.autograd.grad(loss, student)
+    assert float(gradient.abs().max()) < 1e-9
+
+
+@pytest.mark.parametrize("value", [1.0, 1.5, 3.0, 7.99, 8.01, 9.5, 30.0, 1e3, 1e7, 1e30])
+def test_the_special_functions(value: float) -> None:
+    mpmath.mp.dps = 60
+    log_a = torch.tensor(value, dtype=torch.float64).log()
+    exact = mpmath.e ** mpmath.mpf(float(log_a))
+    lgamma, psi = mpmath.loggamma(exact), mpmath.digamma(exact)
+    assert float(digamma(log_a)) == pytest.approx(float(psi), rel=1e-9, abs=1e-10)
+    assert float(excess(log_a)) == pytest.approx(float(lgamma - exact * psi + exact), rel=1e-9, abs=1e-9)
+    assert float(remainder(log_a)) == pytest.approx(
+        float(lgamma - exact * mpmath.log(exact) + exact), rel=1e-9, abs=1e-9
+    )
+
+
+def test_teachers_that_agree_completely() -> None:
+    """beta goes to infinity: the limit is sum_k p_k (log p_k - psi(a_k) + psi(a_0))."""
+    torch.manual_seed(0)
+    student = torch.randn(1, 5, 10)
+    teachers = torch.randn(1, 5, 10).expand(4, 5, 10)
+    p, a = teachers[0].softmax(-1), student.exp() + 1
+    limit = (p * (p.log() - torch.digamma(a) + torch.digamma(a.sum(-1, keepdim=True)))).sum(-1)
+    torch.testing.assert_close(proxy_end2(student, teachers, None, reduction="none"), limit, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-8, 1e-4, 1e-2, 1.0])
+@pytest.mark.parametrize("scale", [1.0, 10.0, 300.0, 1e4])
+def test_single_precision_agrees_with_double(spread: float, scale: float) -> None:
+    torch.manual_seed(1)
+    base = torch.randn(1, 20, 10, dtype=torch.float64)
+    teachers = (base + spread * torch.randn(4, 20, 10, dtype=torch.float64)).float().double()
+    student = (scale * torch.randn(1, 20, 10, dtype=torch.float64)).clamp(-1e4, 1e4).float().double().requires_grad_()
+    exact = proxy_end2(student, teachers, None, reduction="none")
+    (slope,) = torch.autograd.grad(exact.sum(), student)
+    single = student.detach().float().requires_grad_()
+    rounded = proxy_end2(single, teachers.float(), None, reduction="none")
+    (single_slope,) = torch.autograd.grad(rounded.sum(), single)
+    torch.testing.assert_close(rounded.double(), exact.detach(), rtol=2e-4, atol=2e-4)
+    torch.testing.assert_close(single_slope.double(), slope, rtol=2e-3, atol=1e-3)
+
+
+def test_half_precision_inputs_lose_only_their_own_digits() -> None:
+    torch.manual_seed(2)
+    student, teachers = torch.randn(1, 5, 10).bfloat16(), torch.randn(4, 5, 10).bfloat16()
+    assert torch.equal(proxy_end2(student, teachers, None), proxy_end2(student.float(), teachers.float(), None))
+
+
+def test_prediction_is_the_mean_of_the_dirichlet() -> None:
+    student = torch.randn(1, 5, 10, dtype=torch.float64)
+    torch.testing.assert_close(dirichlet_mean(student).exp(), Dirichlet(student[0].exp() + 1).mean)
+    both = torch.randn(2, 5, 10, dtype=torch.float64)
+    expected = (Dirichlet(both[0].exp() + 1).mean + Dirichlet(both[1].exp() + 1).mean) / 2
+    torch.testing.assert_close(dirichlet_mean(both).exp(), expected)
+    huge = dirichlet_mean(torch.tensor([[[1e4, -1e4, 0.0]]]))
+    assert bool(huge.isfinite().all())

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onefold.recipe import DataRecipe, DistillRecipe, OptimRecipe, Recipe, to_dict
+from onefold.run import RunFolder, write_aside
+
+RECIPE = Recipe("mine", optim=OptimRecipe(warmup_epochs=5))
+ABOUT = {"kind": "student", "members": 4, "teachers": "runs/teachers"}
+
+
+def begun(path: Path, recipe: Recipe = RECIPE, about: dict[str, Any] = ABOUT) -> RunFolder:
+    run = RunFolder(path)
+    run.begin(to_dict(recipe), about, {"python": "3"})
+    return run
+
+
+def content(path: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+
+
+def test_a_folder_says_what_it_is(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "a" / "b")
+    assert not run.started
+    begun(run.path)
+    assert run.started
+    assert not run.finished
+    assert run.recipe == to_dict(RECIPE)
+    assert run.about == ABOUT
+    assert run.read_json("env.json") == {"python": "3"}
+    assert sorted(os.listdir(run.path)) == ["checkpoints", "env.json", "recipe.json", "run.json"]
+    before = content(run.path)
+    run.begin(to_dict(RECIPE), ABOUT, {"python": "4"})
+    assert content(run.path) == before
+    with pytest.raises(ValueError, match="not a finished run"):
+        _ = run.result
+
+
+def test_another_recipe_is_refused_with_what_differs(tmp_path: Path) -> None:
+    run = begun(tmp_path / "run")
+    before = content(run.path)
+    other = Recipe("mine", epochs=100, optim=OptimRecipe(lr=0.05), distill=DistillRecipe(perturbation="tdiv"))
+    with pytest.raises(ValueError) as error:
+        run.begin(to_dict(other), ABOUT | {"kind": "teacher"}, {})
+    lines = str(error.value).splitlines()
+    assert str(run.path) in lines[0]
+    assert [line.strip() for line in lines[1:]] == [
+        "epochs: 200 -> 100",
+        "optim.lr: 0.1 -> 0.05",
+        "distill.perturbation: 'tdiv-sdiv' -> 'tdiv'",
+        "run.kind: 'student' -> 'teacher'",
+    ]
+    assert content(run.path) == before
+
+
+def test_fields_that_change_no_result_may_differ(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    data = DataRecipe(root="elsewhere", download=True, workers=9)
+    moved = Recipe("yours", device="cpu", data=data, optim=OptimRecipe(warmup_epochs=5.0))
+    run.begin(to_dict(moved), ABOUT | {"teachers": "moved"}, {})
+    assert run.recipe["name"] == "mine"
+
+
+def test_fields_of_another_version_are_shown(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    record = run.recipe
+    run.write_json("recipe.json", {k: v for k, v in record.items() if k != "seed"} | {"old": 1})
+    with pytest.raises(ValueError) as error:
+        run.check_same(to_dict(RECIPE), ABOUT)
+    assert "old: 1 -> (not there)" in str(error.value)
+    assert "seed: (not there) -> 0" in str(error.value)
+
+
+def test_strange_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"precious")
+    with pytest.raises(ValueError, match="holds other files"):
+        begun(tmp_path)
+    assert content(tmp_path) == {"model.safetensors": b"precious"}
+    with pytest.raises(ValueError, match="not a run folder"):
+        _ = RunFolder(tmp_path / "nothing").recipe
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(ValueError, match="was it edited"):
+        RunFolder(tmp_path).read_json("x.json")
+    (tmp_path / "x.json").write_text("[]")
+    with pytest.raises(ValueError, match="expected a JSON object, got list"):
+        RunFolder(tmp_path).read_json("x.json")
+
+
+def test_what_cannot_be_written_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"^out: cannot write to .*/file/run \(Not a directory\); "):
+        begun(tmp_path / "file" / "run")
+
+    Usage = namedtuple("Usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 10**9, 10**6))
+    with pytest.raises(ValueError, match="1 MB free and the run needs 5 MB"):
+        RunFolder(tmp_path / "run").begin({}, {}, {}, needed=5 * 10**6)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ValueError, match=r"\(No space left on device\); make it writable or choose another folder$"):
+        begun(tmp_path / "run")
+    assert content(tmp_path / "run") == {}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_read_only_folder(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ValueError, match="Permission denied"):
+        begun(tmp_path / "run")
+
+
+def test_lines_after_a_step_are_forgotten_and_a_torn_one_too(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    assert run.metrics() == []
+    for step in (4, 8, 12):
+        run.log({"kind": "train", "step": step})
+    run.log({"kind": "val", "step": 8, "acc": 0.5})
+    run.log({"kind": "result", "step": 8})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')
+    run.sync_metrics()
+    assert len(run.metrics()) == 5
+    run.rewind(8)
+    assert run.metrics() == [
+        {"kind": "train", "step": 4},
+        {"kind": "train", "step": 8},
+        {"kind": "val", "step": 8, "acc": 0.5},
+    ]
+    run.log({"kind": "train", "step": 12})
+    assert [r["step"] for r in run.metrics()] == [4, 8, 8, 12]
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\nrubbish\n{"step": 2}\n')
+    with pytest.raises(ValueError, match="line 2, got 'rubbish'"):
+        run.metrics()
+
+
+def test_predictions_come_back(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    labels, logits = np.arange(5), np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    assert run.predictions("test") is None
+    run.write_predictions("test", labels, logits)
+    found = run.predictions("test")
+    assert found is not None
+    assert found[0].dtype == np.int64
+    assert found[1].dtype == np.float32
+    np.testing.assert_array_equal(found[0], labels)
+    np.testing.assert_array_equal(found[1], logits)
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    path = tmp_path / "x.json"
+    write_aside(path, b"old")
+
+    def fail(*_: object) -> None:
+        assert path.read_bytes() == b"old"
+        raise OSError(errno.EIO, "gone")
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="gone"):
+        write_aside(path, b"new")
+    monkeypatch.undo()
+    assert content(tmp_path) == {"x.json": b"old"}
+    write_aside(path, b"new")
+    assert content(tmp_path) == {"x.json": b"new"}
+
+
+def test_what_a_killed_run_left_aside_is_cleared(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    (run.checkpoints / "last.safetensors.writing").write_bytes(b"half")
+    (tmp_path / "result.json.writing").write_bytes(b"half")
+    begun(tmp_path)
+    assert not list(tmp_path.rglob("*.writing"))
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    with run.held():
+        child = os.fork()
+        if child == 0:
+            try:
+                with RunFolder(tmp_path).held():
+                    os._exit(1)
+            except ValueError as error:
+                os._exit(0 if "in use by another process" in str(error) else 2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with run.held():
+        pass
+
+
+def test_files_are_json_that_others_can_read(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    assert json.loads((tmp_path / "recipe.json").read_text())["optim"]["batch_size"] == 128
+    run.write_json("result.json", {"metrics": {"acc": 0.5}})
+    assert run.finished
+    assert run.result == {"metrics": {"acc": 0.5}}
