@@ -43,11 +43,11 @@ class RunFolder:
 
     @property
     def started(self) -> bool:
-        return (self.path / "recipe.json").exists()
+        return os.path.exists(self.path / "recipe.json")  # False, unlike pathlib's, where one may not look
 
     @property
     def finished(self) -> bool:
-        return (self.path / "result.json").exists()
+        return os.path.exists(self.path / "result.json")
 
     @property
     def checkpoints(self) -> Path:
@@ -63,8 +63,6 @@ class RunFolder:
         `needed` is how many bytes the run will want to write.
         """
         self.check_same(recipe, run)
-        if not self.started and (self.model.exists() or self.checkpoints.exists()):
-            raise ValueError(f"out: {self.path} holds other files and no recipe.json; choose another folder")
         self._probe(needed)
         for leftover in (*self.path.glob(f"*{ASIDE}"), *self.path.glob(f"*/*{ASIDE}")):
             leftover.unlink()
@@ -105,7 +103,7 @@ class RunFolder:
     @property
     def about(self) -> dict[str, Any]:
         """What this folder is."""
-        return self.read_json("run.json") if (self.path / "run.json").exists() else {}
+        return self.read_json("run.json") if os.path.exists(self.path / "run.json") else {}
 
     @property
     def result(self) -> dict[str, Any]:
@@ -174,6 +172,8 @@ class RunFolder:
     def _probe(self, needed: int) -> None:
         """Tries to write before hours are spent on what could not be kept."""
         try:
+            if not self.started and (self.model.exists() or any(self.checkpoints.glob("*.safetensors"))):
+                raise ValueError(f"out: {self.path} holds other files and no recipe.json; choose another folder")
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_aside(self.path / "probe", bytes(PROBE))
             (self.path / "probe").unlink()

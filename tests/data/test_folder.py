@@ -123,6 +123,7 @@ def test_images_lie_at_any_depth_and_clutter_is_passed_over(
 ) -> None:
     write_classes(tmp_path, 4)
     write_image(tmp_path / "a" / "deep" / "er" / "more.png")
+    write_image(tmp_path / "a" / ".thumbnails" / "small.png")
     for clutter in (tmp_path / ".DS_Store", tmp_path / "a" / "Thumbs.db", tmp_path / "b" / ".hidden.png"):
         clutter.write_bytes(b"clutter")
     assert sum(lengths(load(f"folder:{tmp_path}"))) == 9

@@ -61,13 +61,15 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
         import resource
         import signal
 
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+        code = 1
         try:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
             save(path, {"step": 2, "x": torch.zeros(10_000)})
         except OSError as error:
-            os._exit(0 if error.errno == errno.EFBIG else 2)
-        os._exit(1)
+            code = 0 if error.errno == errno.EFBIG else 2
+        finally:
+            os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert load(path) == {"step": 1}
     assert list(tmp_path.iterdir()) == [path]

@@ -103,21 +103,19 @@ def test_a_method_of_ones_own_needs_no_name(make_job: Any) -> None:
         assert alpha == 1.0
         return (student - teachers.mean(0)).square().mean() + 0 * labels.sum()
 
-    result = conduct(
-        make_job(perturbation="none", method="kd", epochs=1).__class__(
-            **{**vars(make_job("kd", "none")), "method": Method("mine", plain, squared)}
-        )
-    )
+    job = dataclasses.replace(make_job("kd", "none"), method=Method("mine", plain, squared))
+    result = conduct(job)
     assert math.isfinite(result.metrics["nll"])
 
 
-def test_the_loop_is_the_textbook_one(make_job: Any, small: Any) -> None:
+def test_the_loop_is_the_textbook_one(make_job: Any) -> None:
     """Against a loop written out, in float64: order, warm-up, cosine, momentum, decay, best epoch."""
     job: Job = make_job("kd", "none", epochs=3, temperature=2.0, alpha=0.7, weight_decay=0.01, seed=5)
     x = {name: getattr(job, name).x.double() / 255 for name in ("train", "val", "test")}
     splits = {name: dataclasses.replace(getattr(job, name), x=x[name]) for name in x}
-    assert job.teachers is not None
-    job = dataclasses.replace(job, net=copy.deepcopy(job.net).double(), teachers=job.teachers.double(), **splits)
+    teachers = job.teachers
+    assert teachers is not None
+    job = dataclasses.replace(job, net=copy.deepcopy(job.net).double(), teachers=teachers.double(), **splits)
     result = conduct(job)
 
     net, steps = copy.deepcopy(job.net), 4
@@ -135,7 +133,7 @@ def test_the_loop_is_the_textbook_one(make_job: Any, small: Any) -> None:
             net.train()
             logits = net(images)
             with torch.no_grad():
-                targets = (job.teachers(images) / 2).softmax(-1).mean(0)
+                targets = (teachers(images) / 2).softmax(-1).mean(0)
             loss = 0.3 * F.cross_entropy(logits / 2, labels) + 0.7 * 4 * F.cross_entropy(logits / 2, targets)
             optimizer.zero_grad()
             loss.backward()
@@ -236,8 +234,8 @@ def test_a_signal_stops_after_the_step_and_the_run_goes_on(
     job: Job = make_job(ema=0.9, log_every=1)
     undisturbed = conduct(make_job(ema=0.9, log_every=1), RunFolder(tmp_path / "a"), {"r": 1})
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    teller = Teller(at, lambda: signal.raise_signal(number))
     with pytest.raises(Interrupted, match=rf"stopped by {number.name} after step {at} of 8; .*same command") as caught:
-        teller = Teller(at, lambda: signal.raise_signal(number))
         conduct(job, RunFolder(tmp_path / "b"), {"r": 1}, progress=teller)
     assert caught.value.signal == number
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
@@ -292,7 +290,7 @@ def test_other_teachers_are_another_run(make_job: Any, tmp_path: Path) -> None:
     job: Job = make_job()
     assert job.teachers is not None
     next(job.teachers.parameters()).data += 1e-3
-    with pytest.raises(ValueError, match="run.teachers_are"):
+    with pytest.raises(ValueError, match=r"run\.teachers_are"):
         conduct(job, RunFolder(tmp_path))
 
 
@@ -310,10 +308,9 @@ def poisoned(at: int) -> Method:
 def test_the_first_loss_that_is_not_finite_is_named(make_job: Any, tmp_path: Path) -> None:
     job: Job = make_job("kd", "none", epochs=3)
     # Step 6 of 12, in the second epoch: noticed at its end, when the buffer is looked at.
-    with pytest.raises(Diverged, match=r"^step 6: the loss is nan \(learning rate 0.04.*last good checkpoint is ") as e:
-        conduct(dataclasses.replace(job, method=poisoned(6)), RunFolder(tmp_path))
     last = tmp_path / "checkpoints" / "last.safetensors"
-    assert str(last) in str(e.value)
+    with pytest.raises(Diverged, match=rf"^step 6: the loss is nan \(learning rate 0.0397\); .* checkpoint is {last}"):
+        conduct(dataclasses.replace(job, method=poisoned(6)), RunFolder(tmp_path))
     assert load(last)["step"] == 4
     with pytest.raises(Diverged, match=r"^step 2: the loss is nan .*there is no checkpoint yet"):
         conduct(dataclasses.replace(job, method=poisoned(2)))

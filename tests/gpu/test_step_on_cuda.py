@@ -21,7 +21,10 @@ from onefold.models import wrn28
 from onefold.objectives import one_to_one
 from onefold.perturb import tdiv_sdiv
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
+]
 M, B, K = 3, 8, 5
 
 

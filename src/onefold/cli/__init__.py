@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def carry_out(request: Request, out: Console) -> None:
-    """Does what was asked. Each verb brings what it needs: a mistake in a flag is told before data sets are imported."""
+    """Does what was asked. Each verb imports what it needs itself, so that a mistake in a flag is told at once."""
     match request:
         case Demo():
             from onefold.cli import run_demo
@@ -46,13 +46,11 @@ def carry_out(request: Request, out: Console) -> None:
         case Train() | Distill():
             from onefold.cli import run_train
 
-            run_train.train(request, out) if isinstance(request, Train) else run_train.distill(request, out)
+            run_train.run(request, out)
         case Evaluate() | Report():
             from onefold.cli import run_report
 
-            run_report.evaluate(request, out) if isinstance(request, Evaluate) else run_report.write_report(
-                request, out
-            )
+            run_report.run(request, out)
 
 
 def console() -> Console:

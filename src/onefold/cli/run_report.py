@@ -11,6 +11,10 @@ from onefold.cli.tables import metrics_table, section_table
 from onefold.report import report
 
 
+def run(request: Evaluate | Report, out: Console) -> None:
+    evaluate(request, out) if isinstance(request, Evaluate) else write_report(request, out)
+
+
 def evaluate(request: Evaluate, out: Console) -> None:
     from onefold.engine import evaluate_run  # a report does without
 

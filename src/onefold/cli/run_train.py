@@ -16,6 +16,10 @@ from onefold.engine.device import device_named
 from onefold.recipe import Recipe
 
 
+def run(request: Train | Distill, out: Console) -> None:
+    train(request, out) if isinstance(request, Train) else distill(request, out)
+
+
 def train(request: Train, out: Console) -> None:
     recipe = recipe_of(request)
     members = members_of(request.members, recipe.members)

@@ -61,7 +61,7 @@ def scan(pictures: Pictures, pixels: bool, progress: Progress | None = None) -> 
                     continue
                 if kept is None:
                     kept = torch.empty(len(pictures), 3, *look.size, dtype=torch.uint8)
-                kept[index] = torch.from_numpy(look.pixels).permute(2, 0, 1)
+                kept[len(readable) - 1] = torch.from_numpy(look.pixels).permute(2, 0, 1)
             if progress is not None:
                 progress(block.stop, len(pictures))
     found.readable = torch.tensor(readable, dtype=torch.long)

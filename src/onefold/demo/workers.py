@@ -58,7 +58,7 @@ def follow(
 ) -> None:
     """Shows what the workers tell until all have ended; passes a wish to stop on, once."""
     stages: dict[int, Stage] = {}
-    failure: str | None = None
+    failure: Exception | None = None
     stopping = False
     while True:
         # Looked at before the queue: what a worker said last is read before it counts as gone.
@@ -75,13 +75,13 @@ def follow(
                 break
             continue
         if what == "failed":
-            failure = failure or str(arguments[0])
+            failure = failure or arguments[0]
             continue
         if seed not in stages:
             stages[seed] = stage(f"seed {seed}")
         getattr(stages[seed], what)(*arguments)
     if wished() is None and (failure is not None or died(processes)):
-        raise RuntimeError(failure or "a worker process died; is there enough memory? --workers 1 needs least")
+        raise failure or RuntimeError("a worker process died; is there enough memory? --workers 1 needs least")
 
 
 def died(processes: Sequence[BaseProcess]) -> bool:
@@ -102,7 +102,8 @@ def work(
     except Interrupted:
         pass
     except Exception as error:
-        told.put((seed, "failed", (f"{error}" if isinstance(error, ValueError) else traceback.format_exc(),)))
+        refused = isinstance(error, ValueError | OSError)
+        told.put((seed, "failed", (ValueError(str(error)) if refused else RuntimeError(traceback.format_exc()),)))
 
 
 class Told:

@@ -60,9 +60,8 @@ def draw_gaps(axes: Axes, bins: Reliability) -> None:
         axes.bar(middle, accuracy, width=width * 0.84, color=ACCURACY, linewidth=0, alpha=weight)
         low, high = sorted((accuracy, confidence))
         axes.bar(middle, high - low, bottom=low, width=width * 0.84, fill=False, edgecolor=GAP, alpha=weight)
-        axes.plot(
-            [index * width, (index + 1) * width], [confidence, confidence], color=GAP, linewidth=2.5, alpha=weight
-        )
+        sides = [index * width, (index + 1) * width]
+        axes.plot(sides, [confidence, confidence], color=GAP, linewidth=2.5, alpha=weight)
     axes.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=(0, (4, 3)))
     axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])

@@ -28,7 +28,7 @@ COLUMNS = (
     Column("ece", "ECE", "lower", 4, 1, "expected calibration error, 15 bins: how far confidence is from accuracy"),
     Column("cnll", "cNLL", "lower", 4, 1, "NLL after one temperature was fitted to the validation split"),
     Column("cece", "cECE", "lower", 4, 1, "ECE after one temperature was fitted to the validation split"),
-    Column("ms", "ms / image", "lower", 3, 1, "milliseconds an image on the machine the run was timed on"),
+    Column("ms", "ms/image", "lower", 3, 1, "milliseconds an image on the machine the run was timed on"),
 )
 
 

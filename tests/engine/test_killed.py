@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from onefold.engine.checkpoint import load
+from onefold.engine.pack import pack
+from onefold.run import RunFolder
+
+SCRIPT = Path(__file__).parent / "killed.py"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_killed_at_any_moment_ends_in_the_same_bits(tmp_path: Path, seed: int) -> None:
+    """By SIGKILL after some time, and inside a write: half-way, before it is synced, before and after it is renamed."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(SCRIPT), str(tmp_path), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    first, *ends = done.stdout.split("\n")[:-1]
+    assert done.returncode == 0, done.stderr
+    assert first == "undisturbed 0", done.stderr
+    assert "failed" not in ends, done.stderr
+    assert len(ends) >= 5, ends
+    assert len(set(ends)) >= 3, ends
+
+    a, b = RunFolder(tmp_path / "undisturbed"), RunFolder(tmp_path / "killed")
+    assert b.finished, ends
+    assert a.model.read_bytes() == b.model.read_bytes()
+    one, other = (pack(load(run.checkpoints / "last.safetensors")["training"])[0] for run in (a, b))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    for split in ("val", "test"):
+        expected, found = a.predictions(split), b.predictions(split)
+        assert expected is not None
+        assert found is not None
+        np.testing.assert_array_equal(expected[1], found[1])
+    logs = [[{k: v for k, v in r.items() if k != "seconds"} for r in run.metrics()] for run in (a, b)]
+    assert logs[0] == logs[1]
+    files = [{str(p.relative_to(run.path)) for p in run.path.rglob("*")} for run in (a, b)]
+    assert files[0] == files[1]

@@ -1,0 +1,369 @@
+"""The command line: what it understands, what it refuses and how, and the way from data to a report."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from onefold.cli import main, run_train
+from onefold.cli.arguments import parse
+from onefold.cli.flags import flags_of
+from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Report, Train
+from onefold.cli.summary import passes, saved_bytes
+from onefold.cli.terminal import Bars, Lines
+from onefold.engine import Diverged, train_teachers
+from onefold.methods import method_named, perturbation_named
+from onefold.models import mlp
+from onefold.recipe import leaves
+from onefold.recipes import RECIPES, recipe_named
+
+Capture = pytest.CaptureFixture[str]
+QUICK = ["--network", "mlp", "--epochs", "1", "--optim.warmup-epochs", "0", "--recipe.members", "2"]
+
+
+def refused(words: Sequence[str], capsys: Capture) -> str:
+    """The sentence a mistake is answered with."""
+    assert main(words) == 2
+    told = capsys.readouterr()
+    assert "Traceback" not in told.err
+    assert told.err.startswith("onefold: ")
+    assert told.err.count("\n") == 1, "one sentence"
+    return told.err.removeprefix("onefold: ").strip()
+
+
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two teachers, trained by the command."""
+    folder = tmp_path_factory.mktemp("runs") / "teachers"
+    assert main(["train", "digits", *QUICK, "--out", str(folder)]) == 0
+    return folder
+
+
+# What it understands
+
+
+def test_flags_change_the_recipe() -> None:
+    request = parse(["train", "cifar10", "--optim.lr", "0.05", "--data.no-augment", "--optim.clip", "2", "--seed=3"])
+    assert isinstance(request, Train)
+    recipe = request.fields.checked()
+    changed = {name: value for name, value in leaves(recipe).items() if value != leaves(recipe_named("cifar10"))[name]}
+    assert changed == {"optim.lr": 0.05, "data.augment": False, "optim.clip": 2.0, "seed": 3}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_without_flags_a_recipe_is_what_its_function_returns(name: str) -> None:
+    request = parse(["train", name])
+    assert isinstance(request, Train)
+    assert request.fields.checked() == recipe_named(name)
+
+
+def test_the_recipe_may_stand_behind_its_flags() -> None:
+    assert parse(["train", "--epochs", "9", "imagenet"]) == parse(["train", "imagenet", "--epochs", "9"])
+
+
+def test_which_teachers_and_how_many_are_two_flags() -> None:
+    request = parse(["train", "cifar10", "--members", "2,3", "--recipe.members", "8"])
+    assert isinstance(request, Train)
+    assert (request.members, request.fields.checked().members) == ("2,3", 8)
+    assert run_train.members_of("2,3", 8) == [2, 3]
+
+
+def test_every_field_of_the_recipe_is_a_flag() -> None:
+    for kind in (Train, Distill):
+        flags = flags_of(kind)
+        for name in leaves(recipe_named("cifar10")):
+            flag = "--recipe.members" if name == "members" else "--" + name.replace("_", "-")
+            assert flag in flags
+
+
+def test_underscores_are_dashes() -> None:
+    request = parse(["train", "cifar10", "--optim.batch_size", "64"])
+    assert isinstance(request, Train)
+    assert request.fields.optim.batch_size == 64
+
+
+def test_several_runs() -> None:
+    assert parse(["evaluate", "a", "b"]) == Evaluate(("a", "b"))
+    assert parse(["report", "a", "b", "--out", "x.html"]) == Report(("a", "b"), "x.html")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb_has_an_example(verb: str, capsys: Capture) -> None:
+    assert main([verb, "--help"]) == 0
+    told = capsys.readouterr().out
+    for example in EXAMPLES[VERBS[verb]]:
+        assert example.split("  ")[0].strip() in told
+    assert "--out" in told or verb == "evaluate"
+
+
+def test_help_of_a_recipe_shows_its_settings(capsys: Capture) -> None:
+    assert main(["train", "tiny-imagenet-r18", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "resnet18-small)" in told
+    assert "tau (default: 20.0)" in told
+
+
+def test_help_and_no_words_at_all(capsys: Capture) -> None:
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(verb in told for verb in VERBS)
+    assert main([]) == 2
+
+
+# What it refuses
+
+CIFAR = ["train", "cifar10"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["trian", "cifar10"], "there is no verb 'trian'; did you mean 'train'?"),
+        (["fly"], "there is no verb 'fly'; there are demo, train, distill, evaluate, report"),
+        ([*CIFAR, "--optim.lrr", "1"], "there is no flag --optim.lrr; did you mean --optim.lr?"),
+        ([*CIFAR, "--optim.lrr=1"], "there is no flag --optim.lrr; did you mean --optim.lr?"),
+        ([*CIFAR, "--lr", "1"], "there is no flag --lr; did you mean --optim.lr?"),
+        ([*CIFAR, "--temprature", "1"], "there is no flag --temprature; did you mean --distill.temperature?"),
+        ([*CIFAR, "--zzzzz"], "there is no flag --zzzzz; 'onefold train --help' shows all of them"),
+        (["distill", "cifar10", "--teachers", "x", "--members", "2"], "there is no flag --members; did you mean --rec"),
+        ([*CIFAR, "--optim.lr", "fast"], "--optim.lr: expected a number, got 'fast'"),
+        ([*CIFAR, "--epochs", "1.5"], "--epochs: expected a whole number, got '1.5'"),
+        ([*CIFAR, "--epochs=many"], "--epochs: expected a whole number, got 'many'"),
+        ([*CIFAR, "--epochs"], "--epochs: expected a whole number, got nothing"),
+        ([*CIFAR, "--epochs", "--seed", "1"], "--epochs: expected a whole number, got nothing"),
+        ([*CIFAR, "--optim.clip", "much"], "--optim.clip: expected a number or None, got 'much'"),
+        ([*CIFAR, "--precision", "fp16"], "--precision: expected float32 or bf16, got 'fp16'"),
+        ([*CIFAR, "--data.augment", "False"], "--data.augment takes no value, got 'False'; write --data.no-augment"),
+        ([*CIFAR, "cifar100"], "'cifar100' is not expected here; 'onefold train --help' shows what is"),
+        (["train"], "train needs a recipe, one of digits, cifar10,"),
+        (["train", "cifar11"], "recipe: there is no 'cifar11'; did you mean 'cifar10'?"),
+        (["distill", "cifar10"], "distill needs --teachers; for example: onefold distill cifar10 --teachers"),
+        (
+            ["distill", "cifar10", "--teachers", "no/where"],
+            "--teachers: there is no folder no/where; 'onefold train",
+        ),
+        ([*CIFAR, "--optim.lr", "-1"], "optim.lr: expected a positive number, got -1.0"),
+        ([*CIFAR, "--distill.method", "latentb"], "method: there is no 'latentb'; did you mean 'latentbe'?"),
+        ([*CIFAR, "--distill.method", "kd"], "perturbation: 'tdiv-sdiv' needs a student with members, and 'kd' trains"),
+        ([*CIFAR, "--members", "4"], "--members: expected teachers from 0 to 3, got '4'; --recipe.members changes how"),
+        ([*CIFAR, "--members", "first"], "--members: expected numbers of teachers such as 2,3, got 'first'"),
+        ([*CIFAR, "--device", "abacus"], "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
+        (["train", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
+        (["train", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
+        (["evaluate"], "evaluate needs the folder of a run; for example: onefold evaluate"),
+        (["evaluate", "no/where"], "no/where: there is no such folder; give the folder of a run"),
+        (["report"], "report needs the folder of a run; for example: onefold report"),
+        (["report", "no/where"], "no/where: there is no such folder; give the folder of a run"),
+        (["demo", "--seeds", "0"], "--seeds: expected at least 1, got 0"),
+        (["demo", "--seeds", "few"], "--seeds: expected a whole number or None, got 'few'"),
+        (["demo", "--workers", "0"], "--workers: expected at least 1, got 0"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_sentence(words: list[str], sentence: str, capsys: Capture) -> None:
+    assert refused(words, capsys).startswith(sentence)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_cuda_where_asked(capsys: Capture) -> None:
+    assert "no CUDA; use 'cpu' or 'auto'" in refused(["train", "digits", "--device", "cuda"], capsys)
+
+
+def test_missing_data_say_how_to_get_them(tmp_path: Path, capsys: Capture) -> None:
+    told = refused([*CIFAR, "--data.root", str(tmp_path), "--device", "cpu"], capsys)
+    assert "--download" in told or "download" in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "file").write_text("")
+    told = refused(["train", "digits", *QUICK, "--out", str(tmp_path / "file" / "runs")], capsys)
+    assert "cannot write" in told
+
+
+def test_a_full_disk(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onefold.run.shutil.disk_usage", lambda _: SimpleNamespace(free=10))
+    told = refused(["train", "digits", *QUICK, "--out", str(tmp_path / "runs")], capsys)
+    assert "make room or choose another folder" in told
+
+
+def test_teachers_that_are_not_finished(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    for m in range(2):
+        folder = tmp_path / f"teacher-{m}"
+        folder.mkdir()
+        for file in ("recipe.json", "run.json", *(["result.json", "model.safetensors"] if m == 0 else [])):
+            (folder / file).write_bytes((teachers / f"teacher-{m}" / file).read_bytes())
+    words = ["distill", "digits", *QUICK, "--teachers", str(tmp_path), "--out", str(tmp_path / "student")]
+    told = refused(words, capsys)
+    assert "teacher-1" in told
+    assert "not finished" in told
+
+
+def test_teachers_of_another_data_set(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 255, (60, 1, 8, 8), dtype=np.uint8), np.arange(60) % 3
+    np.savez(tmp_path / "other.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+    words = ["distill", "digits", *QUICK, "--data.source", f"npz:{tmp_path / 'other.npz'}"]
+    told = refused([*words, "--teachers", str(teachers), "--out", str(tmp_path / "student")], capsys)
+    assert "teachers" in told
+    assert not (tmp_path / "student" / "checkpoints").exists()
+
+
+def test_another_recipe_in_the_same_folder(teachers: Path, capsys: Capture) -> None:
+    assert main(["train", "digits", *QUICK, "--optim.lr", "0.3", "--out", str(teachers)]) == 2
+    told = capsys.readouterr().err
+    assert "another recipe" in told
+    assert "optim.lr: 0.1 -> 0.3" in told
+
+
+def test_a_traceback_only_with_debug(capsys: Capture) -> None:
+    assert main(["report", "no/where", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_divergence_and_bugs_are_no_mistakes_of_the_user(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, sentence in ((Diverged("step 3: the loss is nan"), "step 3"), (KeyError("x"), "should not happen")):
+
+        def fail(*_: Any, error: Exception = error, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(run_train, "train_teachers", fail)
+        assert main(["train", "digits", *QUICK]) == 1
+        told = capsys.readouterr().err
+        assert sentence in told
+        assert "Traceback" not in told
+
+
+# From data to a report
+
+
+def test_train_distill_evaluate_report(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    student = tmp_path / "student"
+    capsys.readouterr()
+    assert main(["distill", "digits", *QUICK, "--teachers", str(teachers), "--out", str(student)]) == 0
+    told = capsys.readouterr()
+    assert "a step     teachers 4 forward and 1 backward; student 4 forward and 3 backward passes" in told.err
+    assert f"next: onefold report {teachers} {student}" in told.err
+    metrics = json.loads((student / "result.json").read_text())["metrics"]
+    assert f"{metrics['nll']:.4f}" in told.out
+
+    assert main(["evaluate", str(teachers), str(student)]) == 0
+    told = capsys.readouterr()
+    assert f"{metrics['nll']:.4f}" in told.out
+    assert f"{100 * metrics['acc']:.2f}" in told.out
+
+    page = tmp_path / "page.html"
+    assert main(["report", str(teachers), str(student), "--out", str(page)]) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines()[-1] == str(page)
+    assert f"{metrics['cece']:.4f}" in told.out
+    assert f"{metrics['cece']:.4f}" in page.read_text()
+
+    before = (student / "result.json").stat().st_mtime_ns
+    assert main(["distill", "digits", *QUICK, "--teachers", str(teachers), "--out", str(student)]) == 0
+    assert "finished" in capsys.readouterr().err
+    assert (student / "result.json").stat().st_mtime_ns == before
+
+
+def test_some_of_the_teachers_are_those_of_all(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["train", "digits", *QUICK, "--members", "1", "--out", str(tmp_path)]) == 0
+    assert "still to be trained: 0" in capsys.readouterr().err
+    assert not (tmp_path / "teacher-0").exists()
+    ours, theirs = (folder / "teacher-1" / "model.safetensors" for folder in (tmp_path, teachers))
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_an_interrupted_run_says_how_to_go_on(
+    teachers: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Impatient:
+        def update(self, *_: float) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def message(self, text: str) -> None:
+            pass
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        return train_teachers(*arguments, **options | {"progress": Impatient()})
+
+    words = ["train", "digits", *QUICK, "--out", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(run_train, "train_teachers", interrupted)
+        assert main(words) == 130
+    told = capsys.readouterr().err
+    assert "the same command goes on from there" in told
+    assert "Traceback" not in told
+    assert main(words) == 0
+    for m in range(2):
+        ours, theirs = (folder / f"teacher-{m}" / "model.safetensors" for folder in (tmp_path, teachers))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+# What people see
+
+
+def test_plain_lines_say_rate_loss_learning_rate_and_time_left(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("onefold.cli.terminal.time.monotonic", lambda: now)
+    with Lines(Console(stderr=True)) as shown:
+        stage = shown.stage("teacher 0")
+        for done in range(41):
+            stage.update(done, 40, 0.5, 0.1, 1234.0)
+            now += 1.0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "teacher 0:  25%, 1,234 images/s, loss 0.5000, lr 0.1000, 30 s left"
+    assert lines[-1] == "teacher 0: 100%, 1,234 images/s, loss 0.5000, lr 0.1000"
+    assert len(lines) == 4
+
+
+def test_bars_show_rate_loss_learning_rate_and_time_left() -> None:
+    console = Console(force_terminal=True, width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    with Bars(console) as shown:
+        stage = shown.stage("teacher 0")
+        stage.update(10, 40, 0.5, 0.1, 1234.0)
+        stage.message("going on")
+        shown.bars.refresh()
+        during = [task.description for task in shown.bars.tasks]
+        stage.title("teacher 1")
+        renamed = [task.description for task in shown.bars.tasks]
+        stage.update(40, 40, 0.4, 0.0, 1234.0)
+        after = list(shown.bars.tasks)
+    console.file.close()
+    told = console.export_text()
+    assert (during, renamed, after) == (["teacher 0"], ["teacher 1"], [])
+    for part in ("1,234 images/s", "loss 0.5000", "lr 0.1000", "25%", "going on"):
+        assert part in told
+
+
+def test_passes_of_a_step() -> None:
+    def told(method: str, perturbation: str, members: int = 4) -> str:
+        return passes(method_named(method), perturbation_named(perturbation), members)
+
+    assert told("supervised", "none") == "1 forward and 1 backward pass"
+    assert told("kd", "none") == "teachers 4 forward; student 1 forward and 1 backward passes"
+    assert told("kd", "ods") == "teachers 5 forward and 1 backward; student 1 forward and 1 backward passes"
+    assert told("latentbe", "none", 2) == "teachers 2 forward; student 2 forward and 2 backward passes"
+    assert told("latentbe", "tdiv-sdiv") == (
+        "teachers 6 forward and 1 backward; student 6 forward and 5 backward passes"
+    )
+
+
+def test_what_a_step_keeps_is_counted_without_the_weights() -> None:
+    net = mlp(6, 3, hidden=(8,))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    x = torch.randn(10, 6)
+    # The input of each linear layer, the second of which is what ReLU keeps.
+    assert saved_bytes(net, x) == 4 * (10 * 6 + 10 * 8)
+    torch.testing.assert_close(dict(net.state_dict()), before, rtol=0, atol=0)
