@@ -7,6 +7,7 @@ Children are forked before anything was computed: the libraries are loaded once.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
@@ -31,9 +32,8 @@ ATTEMPTS = 60
 
 
 def network() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.1), nn.Flatten(), nn.Linear(16, 3)
-    )
+    features = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.1))
+    return nn.Sequential(features, nn.Flatten(), nn.Linear(16, 3))
 
 
 def train(folder: Path, minutes: float) -> None:
@@ -76,8 +76,9 @@ def at_call(module: Any, name: str, number: int, before: Callable[..., None]) ->
 
 
 def half_written(descriptor: int) -> None:
-    """The disk got half of it."""
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    """The disk got half of it. (Of a log that is added to, it keeps what it had.)"""
+    added_to = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND
+    if stat.S_ISREG(os.fstat(descriptor).st_mode) and not added_to:
         os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
     die()
 
@@ -85,7 +86,7 @@ def half_written(descriptor: int) -> None:
 def attempt(folder: Path, draws: random.Random) -> str:
     """One child, and how it ended."""
     how = draws.choice(["later", "half", "unsynced", "unnamed", "forgotten"])
-    number, delay = draws.randint(1, 24), draws.uniform(0.0, 0.6)
+    number, delay, minutes = draws.randint(1, 12), draws.uniform(0.0, 0.5), draws.choice([0.0, 10.0])
     child = os.fork()
     if child == 0:
         code = 1
@@ -98,7 +99,7 @@ def attempt(folder: Path, draws: random.Random) -> str:
                 at_call(os, "replace", number, lambda *_: die())
             elif how == "forgotten":  # a checkpoint is there and the weights it replaces are not cleared away yet
                 at_call(Path, "unlink", number, lambda *_: die())
-            train(folder, minutes=draws.choice([0.0, 10.0]))
+            train(folder, minutes)
             code = 0
         finally:
             os._exit(code)
@@ -116,10 +117,10 @@ def main(folder: Path, seed: int) -> None:
         os._exit(0)
     print("undisturbed", os.waitpid(child, 0)[1])
     draws = random.Random(seed)
-    for _ in range(ATTEMPTS):
-        if (folder / "killed" / "result.json").exists():
-            break
-        print(attempt(folder / "killed", draws))
+    for name in ("killed-0", "killed-1", "killed-2"):
+        for _ in range(ATTEMPTS):
+            if not (folder / name / "result.json").exists():
+                print(attempt(folder / name, draws))
 
 
 if __name__ == "__main__":
