@@ -64,15 +64,16 @@ class Method:
     serve: Callable[[AnyStudent], Ensemble] = as_it_is
     predict: Prediction = log_mean_probabilities
     needs_teachers: bool = True
+    has_members: bool = False
 
 
 @dataclass(frozen=True)
 class Perturbing:
-    """A perturbation and what it asks of the others."""
+    """A perturbation and what it asks of the others: so many teachers at least, a student with members."""
 
     name: str
     perturb: Callable[..., Tensor]
-    needs_teachers: bool = False
+    teachers: int = 0
     needs_members: bool = False
 
 
@@ -83,8 +84,8 @@ METHODS = {
         Method("kd", plain, kd),
         Method("aekd", plain, aekd),
         Method("proxy-end2", plain, proxy_end2, predict=dirichlet_mean),
-        Method("be", be, one_to_one),
-        Method("latentbe", latent_be, one_to_one, serve=averaged),
+        Method("be", be, one_to_one, has_members=True),
+        Method("latentbe", latent_be, one_to_one, serve=averaged, has_members=True),
     )
 }
 
@@ -93,10 +94,10 @@ PERTURBATIONS = {
     for perturbing in (
         Perturbing("none", none),
         Perturbing("gaussian", gaussian),
-        Perturbing("ods", ods, needs_teachers=True),
-        Perturbing("confods", confods, needs_teachers=True),
-        Perturbing("tdiv", tdiv, needs_teachers=True),
-        Perturbing("tdiv-sdiv", tdiv_sdiv, needs_teachers=True, needs_members=True),
+        Perturbing("ods", ods, teachers=1),
+        Perturbing("confods", confods, teachers=1),
+        Perturbing("tdiv", tdiv, teachers=2),
+        Perturbing("tdiv-sdiv", tdiv_sdiv, teachers=2, needs_members=True),
     )
 }
 
@@ -113,18 +114,20 @@ def perturbation_named(perturbation: str | Perturbing) -> Perturbing:
 
 def check_pair(method: Method, perturbation: Perturbing, members: int) -> None:
     """Refuses a perturbation that makes no sense for the method."""
-    if perturbation.needs_teachers and not method.needs_teachers:
+    if perturbation.teachers and not method.needs_teachers:
         raise ValueError(
             f"perturbation: '{perturbation.name}' asks the teachers, and '{method.name}' has none; "
             "use 'none' or 'gaussian'"
         )
-    if perturbation.needs_members and method.student is plain:
+    if perturbation.needs_members and not method.has_members:
         raise ValueError(
             f"perturbation: '{perturbation.name}' needs a student with members, and '{method.name}' trains a plain "
             "network; use 'tdiv', which asks only the teachers, or the method 'latentbe'"
         )
-    if perturbation.name in ("tdiv", "tdiv-sdiv") and members < 2:
-        raise ValueError(f"perturbation: '{perturbation.name}' needs at least 2 teachers, got {members}")
+    if method.needs_teachers and members < perturbation.teachers:
+        raise ValueError(
+            f"perturbation: '{perturbation.name}' needs at least {perturbation.teachers} teachers, got {members}"
+        )
 
 
 def with_hyperparameters(function: Callable[..., Tensor], **hyperparameters: Any) -> Callable[..., Tensor]:

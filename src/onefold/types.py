@@ -5,6 +5,8 @@ Everything that answers, answers `[M, B, K]`: M members, B examples, K classes. 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -21,6 +23,9 @@ class Ensemble(Protocol):
 
     def __call__(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         """Logits `[M, B, K]`, or `[len(members), B, K]` of the members an index tensor picks."""
+
+    def picking(self, members: Tensor) -> AbstractContextManager[Callable[[Tensor], Tensor]]:
+        """A function that answers for the picked members, to be used, gradients included, while it is open."""
 
 
 class Student(Ensemble, Protocol):

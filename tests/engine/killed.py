@@ -28,7 +28,8 @@ from onefold.methods import method_named, perturbation_named
 from onefold.recipe import OptimRecipe
 from onefold.run import RunFolder
 
-ATTEMPTS = 60
+WAYS = ["later", "half", "unsynced", "forgotten", "unnamed"]
+ATTEMPTS = 100
 
 
 def network() -> nn.Module:
@@ -50,7 +51,7 @@ def train(folder: Path, minutes: float) -> None:
         val=splits[1],
         test=splits[2],
         settings=Settings(
-            epochs=5, optim=OptimRecipe(batch_size=16, warmup_epochs=1, ema=0.9), log_every=3, minutes=minutes
+            epochs=10, optim=OptimRecipe(batch_size=16, warmup_epochs=1, ema=0.9), log_every=3, minutes=minutes
         ),
         device=torch.device("cpu"),
         augment=CropFlip(1),
@@ -83,10 +84,9 @@ def half_written(descriptor: int) -> None:
     die()
 
 
-def attempt(folder: Path, draws: random.Random) -> str:
-    """One child, and how it ended."""
-    how = draws.choice(["later", "half", "unsynced", "unnamed", "forgotten"])
-    number, delay, minutes = draws.randint(1, 12), draws.uniform(0.0, 0.5), draws.choice([0.0, 10.0])
+def attempt(folder: Path, how: str, seconds: float, draws: random.Random) -> str:
+    """One child, and how it ended; an undisturbed one takes so many seconds."""
+    number, delay, minutes = draws.randint(1, 10), draws.uniform(0, 0.8 * seconds), draws.choice([0.0, 10.0])
     child = os.fork()
     if child == 0:
         code = 1
@@ -98,7 +98,7 @@ def attempt(folder: Path, draws: random.Random) -> str:
             elif how == "unnamed":
                 at_call(os, "replace", number, lambda *_: die())
             elif how == "forgotten":  # a checkpoint is there and the weights it replaces are not cleared away yet
-                at_call(Path, "unlink", number, lambda *_: die())
+                at_call(Path, "unlink", 1 + number // 3, lambda *_: die())
             train(folder, minutes)
             code = 0
         finally:
@@ -111,16 +111,18 @@ def attempt(folder: Path, draws: random.Random) -> str:
 
 
 def main(folder: Path, seed: int) -> None:
+    begin = time.monotonic()
     child = os.fork()
     if child == 0:
         train(folder / "undisturbed", minutes=10.0)
         os._exit(0)
     print("undisturbed", os.waitpid(child, 0)[1])
+    seconds = time.monotonic() - begin
     draws = random.Random(seed)
     for name in ("killed-0", "killed-1", "killed-2"):
-        for _ in range(ATTEMPTS):
+        for number in range(ATTEMPTS):
             if not (folder / name / "result.json").exists():
-                print(attempt(folder / name, draws))
+                print(attempt(folder / name, WAYS[number % len(WAYS)], seconds, draws))
 
 
 if __name__ == "__main__":

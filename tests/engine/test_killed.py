@@ -25,7 +25,8 @@ def test_a_run_killed_at_any_moment_ends_in_the_same_bits(tmp_path: Path) -> Non
     assert first == "undisturbed 0", done.stderr
     assert "failed" not in ends, done.stderr
     assert ends.count("finished") == 3, ends
-    assert {"later", "half", "unsynced", "unnamed", "forgotten"} <= set(ends), ends
+    assert len(ends) >= 12, ends
+    assert {"later", "half", "unsynced"} <= set(ends), ends
     for name in ("killed-0", "killed-1", "killed-2"):
         assert_same(RunFolder(tmp_path / "undisturbed"), RunFolder(tmp_path / name))
 

@@ -42,17 +42,40 @@ def test_the_best_student_is_the_target() -> None:
     assert float(gradient.abs().max()) < 1e-9
 
 
-@pytest.mark.parametrize("value", [1.0, 1.5, 3.0, 7.99, 8.01, 9.5, 30.0, 1e3, 1e7, 1e30])
+@pytest.mark.parametrize("value", [1.0, 1.5, 3.0, 8.0, 9.99, 10.01, 12.0, 30.0, 1e3, 1e7, 1e30])
 def test_the_special_functions(value: float) -> None:
     mpmath.mp.dps = 60
     log_a = torch.tensor(value, dtype=torch.float64).log()
     exact = mpmath.e ** mpmath.mpf(float(log_a))
     lgamma, psi = mpmath.loggamma(exact), mpmath.digamma(exact)
-    assert float(digamma(log_a)) == pytest.approx(float(psi), rel=1e-9, abs=1e-10)
-    assert float(excess(log_a)) == pytest.approx(float(lgamma - exact * psi + exact), rel=1e-9, abs=1e-9)
+    assert float(digamma(log_a)) == pytest.approx(float(psi), rel=1e-13, abs=1e-13)
+    assert float(excess(log_a)) == pytest.approx(float(lgamma - exact * psi + exact), rel=1e-13, abs=1e-13)
     assert float(remainder(log_a)) == pytest.approx(
-        float(lgamma - exact * mpmath.log(exact) + exact), rel=1e-9, abs=1e-9
+        float(lgamma - exact * mpmath.log(exact) + exact), rel=1e-13, abs=1e-13
     )
+
+
+@pytest.mark.parametrize("scale", [1.0, 22.0, 300.0])
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 50.0])
+def test_the_divergence_in_many_digits(scale: float, spread: float) -> None:
+    """Concentrations of a hundred digits and more, which no library of doubles can form."""
+    torch.manual_seed(3)
+    student = scale * torch.randn(1, 1, 4, dtype=torch.float64)
+    teachers = torch.randn(1, 1, 4, dtype=torch.float64) + spread * torch.randn(3, 1, 4, dtype=torch.float64)
+    with mpmath.workdps(700):
+        powers = [[mpmath.exp(mpmath.mpf(v)) for v in row] for row in teachers[:, 0].tolist()]
+        members = [[v / sum(row) for v in row] for row in powers]
+        p = [sum(column) / 3 for column in zip(*members, strict=True)]
+        logs = [sum(mpmath.log(v) for v in column) / 3 for column in zip(*members, strict=True)]
+        disagreement = sum(v * (mpmath.log(v) - log) for v, log in zip(p, logs, strict=True))
+        beta = [v * 3 / 2 / disagreement + 1 for v in p]
+        a = [mpmath.exp(mpmath.mpf(v)) + 1 for v in student[0, 0].tolist()]
+        divergence = mpmath.loggamma(sum(a)) - mpmath.loggamma(sum(beta))
+        for x, b in zip(a, beta, strict=True):
+            divergence += mpmath.loggamma(b) - mpmath.loggamma(x)
+            divergence += (x - b) * (mpmath.digamma(x) - mpmath.digamma(sum(a)))
+        expected = float(divergence / sum(beta))
+    assert float(proxy_end2(student, teachers, None)) == pytest.approx(expected, rel=1e-12, abs=1e-13)
 
 
 def test_teachers_that_agree_completely() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import tyro
 
 from onefold.cli.flags import Flag, accepts, expected, flags_of, required_of
-from onefold.cli.requests import EXAMPLES, VERBS, Distill, Request, Train, as_fields
+from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Report, Request, Train, as_fields
 from onefold.recipes import RECIPES, recipe_named
 
 HELP = ("-h", "--help")
@@ -34,6 +34,8 @@ def parse(words: Sequence[str]) -> Request:
     if isinstance(request, Train | Distill):
         # Now the recipe is known: its fields are what the flags change.
         return understood(kind, rest, request.recipe)
+    if isinstance(request, Evaluate | Report) and not request.runs:
+        raise ValueError(needed(kind, rest))
     return request
 
 

@@ -20,6 +20,7 @@ def run(request: Demo, out: Console) -> None:
         if count is not None and count < 1:
             raise ValueError(f"{name}: expected at least 1, got {count}")
     say(summary(digits(), source_of(digits()), student=True))
+    say(f"here: {digits().members} teachers and 3 students, with {seeds} seed{'' if seeds == 1 else 's'}")
     begin = time.monotonic()
     with display() as shown:
         page, sections = demo(request.out, seeds=seeds, workers=request.workers, stage=shown.stage)

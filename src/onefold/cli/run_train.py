@@ -49,7 +49,10 @@ def distill(request: Distill, out: Console) -> None:
     say(summary(recipe, source, student=True))
     with display() as shown:
         result = distill_run(recipe, folder, teachers, source=source, progress=shown.stage(name))
-    out.print(metrics_table([("teachers together", evaluate_run(teachers)), (name, result.metrics)]))
+    compared = [(name, result.metrics)]
+    if len(list(teachers.glob("teacher-*"))) == recipe.members:  # else the student had some of them only
+        compared.insert(0, ("teachers together", evaluate_run(teachers)))
+    out.print(metrics_table(compared))
     say(f"network: {folder / 'model.safetensors'}")
     say(f"next: onefold report {teachers} {folder}")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from onefold.data import Source, describe, load
+from onefold.cli.terminal import display
+from onefold.data import Source, load, rows
 from onefold.engine import build_network
 from onefold.methods import Method, Perturbing, method_named, perturbation_named
 from onefold.recipe import Recipe
 
 # Forward and backward passes that finding the direction takes, of teachers and of student members.
 DIRECTION = {"ods": (1, 1, 0, 0), "confods": (1, 1, 0, 0), "tdiv": (2, 1, 0, 0), "tdiv-sdiv": (2, 1, 2, 1)}
-BYTES = 4  # of a float32
 
 
 def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
@@ -20,29 +20,32 @@ def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
     method = method_named(recipe.distill.method if student else "supervised")
     perturbation = perturbation_named(recipe.distill.perturbation if student else "none")
     net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
-    rows = [
-        (
-            "recipe",
-            f"{recipe.name}, seed {recipe.seed}: {recipe.epochs} epochs, batches of {recipe.optim.batch_size}",
-        ),
-        ("network", f"{recipe.network}, {sum(p.numel() for p in net.parameters()):,} parameters"),
-    ]
+    table = [*rows(source), ("recipe", f"{recipe.name}, seed {recipe.seed}")]
+    table.append(("training", f"epochs {recipe.epochs}, batch size {recipe.optim.batch_size}, lr {recipe.optim.lr:g}"))
+    table.append(("network", f"{recipe.network}, {sum(p.numel() for p in net.parameters()):,} parameters"))
     if student:
-        rows.append(("student", f"{method.name} of {recipe.members} teachers, perturbation {perturbation.name}"))
+        table.append(("student", f"{method.name} of {recipe.members} teachers, perturbation {perturbation.name}"))
     else:
-        rows.append(("teachers", f"{recipe.members}"))
-    rows += [
-        ("a step", passes(method, perturbation, recipe.members)),
-        ("memory", f"about {memory(recipe, source, net, method) / 2**20:,.0f} MiB on {recipe.device}, an estimate"),
-    ]
-    width = max(len(name) for name, _ in rows)
-    return describe(source) + "\n" + "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
+        table.append(("teachers", f"{recipe.members}"))
+    table.append(("a step", passes(method, perturbation, recipe.members)))
+    needed = memory(recipe, source, net, method) / 2**20
+    table.append(("memory", f"about {max(needed, 1):,.0f} MiB beside the data, by an estimate, on {recipe.device}"))
+    width = max(len(name) for name, _ in table)
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in table)
 
 
 def source_of(recipe: Recipe) -> Source:
     """The recipe's data."""
     data = recipe.data
-    return load(data.source, data.root, download=data.download, skip_unreadable=data.skip_unreadable)
+    with display() as shown:
+        looked = shown.stage(f"looking at {data.source}").count
+        return load(
+            data.source,
+            data.root,
+            download=data.download,
+            skip_unreadable=data.skip_unreadable,
+            progress=lambda done, total: looked(done, total),
+        )
 
 
 def passes(method: Method, perturbation: Perturbing, members: int) -> str:

@@ -13,11 +13,13 @@ EVERY = 10.0  # seconds between two plain lines of a stage
 
 
 class Stage(Protocol):
-    """A long stage: what the engine tells, and what the stage is called."""
+    """A long stage: what it is called, what the engine tells of it, and how far other work has come."""
 
     def title(self, text: str) -> None: ...
 
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None: ...
+
+    def count(self, done: int, total: int, detail: str = "") -> None: ...
 
     def message(self, text: str) -> None: ...
 
@@ -40,6 +42,10 @@ def display(console: Console | None = None) -> Display:
     return Bars(console) if console.is_terminal else Lines(console)
 
 
+def described(loss: float, lr: float, rate: float) -> str:
+    return f"{rate:,.0f} images/s, loss {loss:.4f}, lr {lr:.4f}"
+
+
 def say(text: str) -> None:
     """A sentence beside the results."""
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
@@ -54,9 +60,7 @@ class Bars:
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[rate]:,.0f} images/s"),
-            TextColumn("loss {task.fields[loss]:.4f}"),
-            TextColumn("lr {task.fields[lr]:.4f}"),
+            TextColumn("{task.fields[detail]}"),
             TimeRemainingColumn(),
             console=console,
             transient=True,
@@ -89,9 +93,12 @@ class BarStage:
             self.bars.update(self.task, description=text)
 
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        self.count(done, total, described(loss, lr, rate))
+
+    def count(self, done: int, total: int, detail: str = "") -> None:
         if self.task is None:
-            self.task = self.bars.add_task(self.text, total=total, completed=done, rate=rate, loss=loss, lr=lr)
-        self.bars.update(self.task, completed=done, total=total, rate=rate, loss=loss, lr=lr)
+            self.task = self.bars.add_task(self.text, total=total, completed=done, detail=detail)
+        self.bars.update(self.task, completed=done, total=total, detail=detail)
         if done >= total:
             self.bars.remove_task(self.task)
             self.task = None
@@ -130,17 +137,18 @@ class LineStage:
         self.text = text
 
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        self.count(done, total, described(loss, lr, rate))
+
+    def count(self, done: int, total: int, detail: str = "") -> None:
         now = time.monotonic()
         if self.begun is None:
             self.begun, self.said = (now, done), now
         if done < total and now - self.said < EVERY:
             return
         self.said = now
-        left = self.left(now, done, total)
-        self.message(
-            f"{self.text}: {100 * done / total:3.0f}%, {rate:,.0f} images/s, loss {loss:.4f}, lr {lr:.4f}"
-            + (f", {left:.0f} s left" if done < total else "")
-        )
+        left = f"{self.left(now, done, total):.0f} s left" if done < total else ""
+        parts = [f"{100 * done / total:3.0f}%", detail, left]
+        self.message(f"{self.text}: " + ", ".join(part for part in parts if part))
         if done >= total:
             self.begun = None
 

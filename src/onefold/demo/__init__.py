@@ -7,15 +7,16 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from onefold.data import Arrays, load
-from onefold.demo.seed import Stage, unseen
+from onefold.data import Arrays
 from onefold.demo.speed import write_speeds
-from onefold.demo.workers import run_seeds
+from onefold.demo.tasks import Stage, source_of, student_tasks, teacher_tasks, unseen
+from onefold.demo.workers import run_tasks
 from onefold.recipe import Recipe
 from onefold.recipes import digits
 from onefold.report import Section, report
 
-SEEDS = 4
+SEEDS = 3
+MOST_WORKERS = 8
 
 __all__ = ["SEEDS", "Stage", "demo"]
 
@@ -30,14 +31,16 @@ def demo(
 ) -> tuple[Path, list[Section]]:
     """Trains, distils, evaluates and times everything under `out`; gives the page's path and its tables.
 
-    Every seed is a repetition of everything with other random numbers: other teachers and other students. Seeds are
-    shared between worker processes of one thread each, so that the numbers do not depend on how many there are.
+    Every seed is a repetition of everything with other random numbers: other teachers and other students. The
+    work is shared between processes of one thread each, and the numbers do not depend on how many there are.
     """
     recipe = digits() if recipe is None else recipe
     folders = {seed: Path(out).expanduser() / f"seed-{seed}" for seed in range(seeds)}
     jobs = [(dataclasses.replace(recipe, seed=seed), folder) for seed, folder in folders.items()]
-    run_seeds(jobs, min(seeds, workers or os.cpu_count() or 1), stage)
-    source = load(recipe.data.source, recipe.data.root)
+    teachers = [task for job in jobs for task in teacher_tasks(*job)]
+    students = [task for job in jobs for task in student_tasks(*job)]
+    run_tasks(teachers, students, min(workers or cores(), len(students)), stage)
+    source = source_of(recipe)
     assert isinstance(source.train, Arrays), "the demo's data lie in memory"
     write_speeds(recipe, folders[0], source)
     introduction = (
@@ -52,3 +55,9 @@ def demo(
         title="From an ensemble to one network",
         introduction=introduction,
     )
+
+
+def cores() -> int:
+    """Those this process may use; more than a few workers would mostly wait for the longest task."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, MOST_WORKERS)

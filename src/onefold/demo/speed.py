@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from onefold.data import Arrays, Source
 from onefold.data.augment import as_input
-from onefold.demo.seed import STUDENTS, TEACHERS
+from onefold.demo.tasks import STUDENTS, TEACHERS, student_folder
 from onefold.demo.workers import one_thread
 from onefold.engine import build_network
 from onefold.engine.checkpoint import load_network
@@ -44,7 +44,8 @@ def write_speeds(recipe: Recipe, folder: Path, source: Source) -> None:
         f"{TEACHERS}/teacher-0": nets[0],
         TEACHERS: lambda x: log_mean_probabilities(ensemble(x)),
     }
-    asked |= {student.folder: network(folder / student.folder) for student in STUDENTS}
+    names = [student_folder(method, perturbation) for method, perturbation, _ in STUDENTS]
+    asked |= {name: network(folder / name) for name in names}
     with one_thread(), torch.inference_mode():
         for name, milliseconds in times(asked, x).items():
             record = {"ms_per_image": milliseconds, "batch_size": len(x), "rounds": ROUNDS, "threads": 1}

@@ -1,4 +1,4 @@
-"""The repetitions shared between processes, each of them with one thread."""
+"""The tasks shared between processes of one thread each."""
 
 from __future__ import annotations
 
@@ -7,34 +7,48 @@ import multiprocessing
 import os
 import queue
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from onefold.demo.seed import Stage, run_seed
+from onefold.demo.tasks import Stage, Task, Whole, shared_out, source_of
 from onefold.engine import Interrupted
 from onefold.engine.signals import interruptions
-from onefold.recipe import Recipe
 
-Job = tuple[Recipe, Path]
 LOOK = 0.2  # seconds
 
 
-def run_seeds(jobs: Sequence[Job], workers: int, stage: Callable[[str], Stage]) -> None:
-    """Every job, in this process or in several. Stops with `Interrupted` on a signal, everything saved."""
+class Channel(Protocol):
+    """What a queue between processes and one within a process have in common."""
+
+    def put(self, item: tuple[int, str, tuple[Any, ...]]) -> None: ...
+
+    def get(self, block: bool = True, timeout: float | None = None) -> tuple[int, str, tuple[Any, ...]]: ...
+
+
+def run_tasks(teachers: Sequence[Task], students: Sequence[Task], workers: int, stage: Callable[[str], Stage]) -> None:
+    """All teachers, then all students, in this process or in several.
+
+    Stops with `Interrupted` on a signal, everything saved.
+    """
     if workers == 1:
+        whole = Whole(stage("demo"), [*teachers, *students])
         with one_thread():
-            for recipe, folder in jobs:
-                run_seed(recipe, folder, stage(f"seed {recipe.seed}"))
+            for task in (*teachers, *students):
+                whole.run(task, source_of(task.recipe))
         return
     # Not a fork: threads of torch do not survive one.
     context = multiprocessing.get_context("spawn")
-    told: multiprocessing.Queue[tuple[int, str, tuple[Any, ...]]] = context.Queue()
-    processes = [context.Process(target=work, args=(jobs[w::workers], told, os.getpid())) for w in range(workers)]
+    told, together = context.Queue(), context.Barrier(workers)
+    shares = zip(shared_out(teachers, workers), shared_out(students, workers), strict=True)
+    processes = [
+        context.Process(target=work, args=(number, *share, together, told, os.getpid()))
+        for number, share in enumerate(shares)
+    ]
     with interruptions(True) as wish:
         for process in processes:
             process.start()
@@ -52,7 +66,7 @@ def run_seeds(jobs: Sequence[Job], workers: int, stage: Callable[[str], Stage]) 
 
 def follow(
     processes: Sequence[BaseProcess],
-    told: multiprocessing.Queue[tuple[int, str, tuple[Any, ...]]],
+    told: Channel,
     stage: Callable[[str], Stage],
     wished: Callable[[], signal.Signals | None],
 ) -> None:
@@ -69,7 +83,7 @@ def follow(
                 if process.pid is not None:
                     os.kill(process.pid, wished() or signal.SIGTERM)
         try:
-            seed, what, arguments = told.get(timeout=LOOK)
+            number, what, arguments = told.get(timeout=LOOK)
         except queue.Empty:
             if not alive:
                 break
@@ -77,9 +91,9 @@ def follow(
         if what == "failed":
             failure = failure or arguments[0]
             continue
-        if seed not in stages:
-            stages[seed] = stage(f"seed {seed}")
-        getattr(stages[seed], what)(*arguments)
+        if number not in stages:
+            stages[number] = stage("demo")
+        getattr(stages[number], what)(*arguments)
     if wished() is None and (failure is not None or died(processes)):
         raise failure or RuntimeError("a worker process died; is there enough memory? --workers 1 needs least")
 
@@ -89,39 +103,48 @@ def died(processes: Sequence[BaseProcess]) -> bool:
 
 
 def work(
-    jobs: Sequence[Job], told: multiprocessing.Queue[tuple[int, str, tuple[Any, ...]]], parent: int
-) -> None:  # pragma: no cover -- runs in another process
-    """What a worker does."""
+    number: int,
+    teachers: Sequence[Task],
+    students: Sequence[Task],
+    together: threading.Barrier,
+    told: Channel,
+    parent: int,
+) -> None:
+    """What a worker does: its teachers, and when those of all workers are there, its students."""
     os.setsid()  # Ctrl-C in the terminal reaches the parent alone, which passes it on once
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # between two tasks, as Ctrl-C
     torch.set_num_threads(1)
-    seed = -1
+    whole = Whole(Told(told, number, parent), [*teachers, *students])
     try:
-        for recipe, folder in jobs:
-            seed = recipe.seed
-            run_seed(recipe, folder, Told(told, seed, parent))
-    except Interrupted:
-        pass
+        for task in teachers:
+            whole.run(task, source_of(task.recipe))
+        together.wait()
+        for task in students:
+            whole.run(task, source_of(task.recipe))
+    except (Interrupted, KeyboardInterrupt, threading.BrokenBarrierError):
+        together.abort()
     except Exception as error:
+        together.abort()
         refused = isinstance(error, ValueError | OSError)
-        told.put((seed, "failed", (ValueError(str(error)) if refused else RuntimeError(traceback.format_exc()),)))
+        told.put((number, "failed", (ValueError(str(error)) if refused else RuntimeError(traceback.format_exc()),)))
 
 
 class Told:
     """Progress that the parent shows."""
 
-    def __init__(self, told: multiprocessing.Queue[tuple[int, str, tuple[Any, ...]]], seed: int, parent: int) -> None:
-        self.told, self.seed, self.parent = told, seed, parent
+    def __init__(self, told: Channel, number: int, parent: int) -> None:
+        self.told, self.number, self.parent = told, number, parent
 
     def title(self, text: str) -> None:
-        self.told.put((self.seed, "title", (text,)))
+        self.told.put((self.number, "title", (text,)))
 
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
         if os.getppid() != self.parent:  # nobody is left to listen
             os.kill(os.getpid(), signal.SIGTERM)
-        self.told.put((self.seed, "update", (done, total, loss, lr, rate)))
+        self.told.put((self.number, "update", (done, total, loss, lr, rate)))
 
     def message(self, text: str) -> None:
-        self.told.put((self.seed, "message", (text,)))
+        self.told.put((self.number, "message", (text,)))
 
 
 @contextlib.contextmanager

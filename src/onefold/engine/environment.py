@@ -12,14 +12,15 @@ from typing import Any
 
 import torch
 
-LIBRARIES = ("onefold", "torch", "torchvision", "numpy", "safetensors")
+LIBRARIES = ("onefold", "torchvision", "numpy", "safetensors")
 
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Versions, hardware and the commit of the package, where it is run from its repository."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
-        "libraries": {name: version(name) for name in LIBRARIES},
+        # torch's own word names the build, too
+        "libraries": {name: version(name) for name in LIBRARIES} | {"torch": str(torch.__version__)},
         "platform": platform.platform(),
         "processor": processor(),
         "cores": os.cpu_count(),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +15,7 @@ from onefold.data import Augmentation, Split, labels_of, loader_for
 from onefold.data.split import check_range
 from onefold.methods import AnyStudent
 from onefold.perturb import none
+from onefold.perturb.direction import check_inputs
 from onefold.types import check_classes
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ def example_of(split: Split, augment: Augmentation | None, device: torch.device)
     """The first examples of a split, as the network will see them."""
     loader = loader_for(split, EXAMPLES, train=False, augment=augment, device=device, workers=0)
     for x, labels in loader.batches():
+        if x.is_floating_point() and not bool(x[:EXAMPLES].isfinite().all()):
+            raise ValueError("train: expected finite inputs, got NaN or infinite values in the first examples")
         return x[:EXAMPLES], labels[:EXAMPLES]
     raise ValueError("train: expected at least one batch, got none")
 
@@ -33,14 +38,16 @@ def example_of(split: Split, augment: Augmentation | None, device: torch.device)
 def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tensor) -> int:
     """Asks everybody once, without leaving a trace, and returns the number of classes."""
     with torch.no_grad():
-        answers = student.at_rest(x)
+        with blaming("net", x):
+            answers = student.at_rest(x)
         if job.teachers is not None:
-            check_classes(answers, job.teachers(x))
+            with blaming("teachers", x):
+                targets = job.teachers(x)
+            check_classes(answers, targets)
     classes = int(answers.shape[-1])
     for name, split in {"train": job.train, "val": job.val, "test": job.test}.items():
         if split is not None:
             check_labels_of(name, split, classes)
-    check_space(job, x)
     with torch.no_grad():
         value = loss(x, labels)
     if not bool(value.isfinite()):
@@ -61,11 +68,22 @@ def check_labels_of(name: str, split: Split, classes: int) -> None:
             raise ValueError(f"{name}: {error}; the network answers {classes} classes") from None
 
 
+@contextlib.contextmanager
+def blaming(name: str, x: Tensor) -> Iterator[None]:
+    """What torch says about inputs that do not fit a network, as a mistake in what was given."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).split("\n")[0]
+        raise ValueError(f"{name}: expected networks for inputs {x.dtype} {list(x.shape)}, got: {reason}") from error
+
+
 def check_space(job: Job, x: Tensor) -> None:
-    """Refuses inputs that a perturbation would clip: standardised images lie outside of [0, 1]."""
+    """Refuses inputs that a perturbation cannot move or would clip: standardised images lie outside of [0, 1]."""
     low, high = job.space.low, job.space.high
-    if job.perturbation.perturb is none or not x.is_floating_point():
+    if job.perturbation.perturb is none:
         return
+    check_inputs(x)
     if (low is not None and bool((x < low).any())) or (high is not None and bool((x > high).any())):
         raise ValueError(
             f"space: expected inputs from {low} to {high}, got {float(x.min()):.3g} to {float(x.max()):.3g}, which a "

@@ -16,7 +16,7 @@ from onefold.data import Augmentation, Loader, Split, loader_for
 from onefold.data.order import draw_seed
 from onefold.engine.ema import MovingAverage
 from onefold.engine.pack import generator_states, set_generator_states
-from onefold.engine.preflight import check_job, example_of
+from onefold.engine.preflight import blaming, check_job, check_space, example_of
 from onefold.engine.schedule import Given, Schedule, WarmupCosine
 from onefold.engine.settings import Settings
 from onefold.engine.step import Loss, Step, distillation_loss, training_step
@@ -97,9 +97,11 @@ def prepare(job: Job) -> Training:
     """Seeds the global random numbers and draws from them: call it inside `own_randomness`."""
     settings, optim = job.settings, job.settings.optim
     x, labels = example_of(job.train, job.augment, job.device)
+    check_space(job, x)
     torch.manual_seed(draw_seed("student", settings.seed))
     members = 1 if job.teachers is None else job.teachers.members
-    student = job.method.student(copy.deepcopy(job.net).to(job.device), members, x)
+    with blaming("net", x):
+        student = job.method.student(copy.deepcopy(job.net).to(job.device), members, x)
     student.to(job.device)
 
     known = {"alpha": settings.alpha, "temperature": settings.temperature, "cap": settings.cap}

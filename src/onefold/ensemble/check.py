@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-from collections.abc import Iterator
+import itertools
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from onefold.ensemble import fast_path
+from onefold.ensemble.copied import copied
 from onefold.ensemble.fold import folded
 from onefold.ensemble.layers import kind_of
-from onefold.ensemble.rank_one import R, RankOne, S
+from onefold.ensemble.rank_one import RankOne, named_factors
 
 # The largest relative deviation that rounding explains, far below what one mixed-up member causes.
 ROUNDING = {torch.float32: 1e-2, torch.float64: 1e-6}
@@ -44,31 +47,49 @@ class Output(NamedTuple):
 
 def possible(x: Tensor) -> bool:
     """Whether this is a moment to look at values: not while tracing, capturing or inside a transform."""
-    if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta or x.shape[0] == 0:
+    if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter) or x.is_meta or x.shape[0] == 0:
         return False
     if torch._C._functorch.is_functorch_wrapped_tensor(x):
         return False
     return x.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
 
 
+def independent(net: nn.Module, example: Tensor) -> None:
+    """Refuses a network whose answer for one example depends on the others in the batch."""
+    x = examples(example, 2)
+
+    def compare(dtype: torch.dtype) -> bool:
+        probe = comparable(net, dtype)
+        (alone,), (again,) = outputs(probe, {}, x), outputs(probe, {}, x, seed=1)
+        (both,) = outputs(probe, {}, tiled(x, 2))
+        return not same(alone, again) or agree(member_of(both, 2, 1), alone.values)
+
+    if not in_best_precision(compare):
+        raise ValueError(f"{type(net).__name__}: {DEPENDS}")
+
+
 def observe(net: nn.Module, example: Tensor) -> tuple[dict[str, str], dict[str, int]]:
-    """Runs the network on two and on three examples: the dimension that grows is a layer's batch.
+    """Runs the network on four and on six examples: the dimension that grows is a layer's batch.
 
     Returns reasons to leave layers shared, and the batch dimensions of the Linear layers, both by name.
     """
     probe = comparable(net)
-    two, three = (input_shapes(probe, examples(example, count)) for count in (2, 3))
+    four, six = (input_shapes(probe, examples(example, count)) for count in (4, 6))
+    # Weights and inputs of the same kind but other values: a layer that some router chooses shows itself.
+    others = [input_shapes(shuffled(probe, seed), other_values(examples(example, 4), seed)) for seed in range(3)]
     found: dict[str, str] = {}
     dims: dict[str, int] = {}
-    for name, calls in two.items():
+    for name, calls in four.items():
         layer = probe.get_submodule(name)
         grown = [
             tuple(d for d, (a, b) in enumerate(zip(s, t, strict=False)) if 3 * a == 2 * b > 0)
-            for s, t in zip(calls, three[name], strict=False)
+            for s, t in zip(calls, six[name], strict=False)
         ]
         if not calls:
             found[name] = "it was never called: its weight is read by other code, or not used"
-        elif len(calls) != len(three[name]) or len(set(grown)) != 1 or len(grown[0]) > 1:
+        elif any(seen[name] != calls for seen in others):
+            found[name] = "which examples it is called on depends on their values"
+        elif len(calls) != len(six[name]) or len(set(grown)) != 1 or len(grown[0]) > 1:
             found[name] = "where its batch lies cannot be told"
         elif not grown[0]:
             found[name] = "it is called on something that does not depend on the batch"
@@ -79,44 +100,64 @@ def observe(net: nn.Module, example: Tensor) -> tuple[dict[str, str], dict[str, 
     return found, dims
 
 
-def first_disagreement(net: nn.Module, members: int, example: Tensor) -> Disagreement | None:
+def first_disagreement(net: nn.Module, example: Tensor) -> Disagreement | None:
     """The first layer of a converted network, in the order of calls, at which a member differs from its subnetwork.
 
-    Factors are random, and every converted layer's output is compared: a layer whose contribution is still scaled by
-    zero shows nothing in the logits.
+    Two members with random factors are compared, and every converted layer's output: what is scaled by zero further
+    on shows nothing in the logits. The other parameters get noise, since a branch may begin at zero.
     """
-    probe = comparable(net)
-    draws = torch.Generator().manual_seed(0)
-    for factor in factors(probe):
-        factor.data.copy_(torch.rand(factor.shape, generator=draws) - 0.5)
-    layers = {m.layer_name: m.batch_dim for m in probe.modules() if isinstance(m, RankOne)}
     x = examples(example, 2)
-    together = outputs(probe, layers, x.repeat(members, *(1,) * (x.dim() - 1)))
-    for m in {0, members - 1}:
-        member = folded(probe, [float(i == m) for i in range(members)])
-        alone, again = outputs(member, layers, x), outputs(member, layers, x, seed=1)
-        if any(not torch.equal(a.values, b.values) for a, b in zip(alone, again, strict=False)):
-            return None  # an answer that changes from call to call cannot be compared
-        if [output.layer for output in alone] != [output.layer for output in together]:
-            return Disagreement("", f"{type(net).__name__}: expected every member to take one path through the layers")
-        for whole, part in zip(together, alone, strict=True):
-            if deviation(member_of(whole, members, m), part.values) > ROUNDING.get(part.values.dtype, 1e-2):
-                if whole.layer:
-                    return Disagreement(whole.layer, "the members are not one after another in its batch")
-                return Disagreement("", f"{type(net).__name__}: {DEPENDS}")
+
+    def compare(dtype: torch.dtype) -> Disagreement | None:
+        for noise in (0.1, 0.0):
+            probe = comparable(net, dtype)
+            randomise(probe, members=2, noise=noise)
+            members = [folded(probe, [float(i == m) for i in range(2)]) for m in range(2)]
+            for member in members:
+                fast_path.turn_off(member)
+            layers = {m.layer_name: m.batch_dim for m in probe.modules() if isinstance(m, RankOne)}
+            together = outputs(probe, layers, tiled(x, 2))
+            alone = [outputs(member, layers, x) for member in members]
+            again = outputs(members[0], layers, x, seed=1)
+            if all(output.values.isfinite().all() for output in alone[0]):
+                break  # otherwise the noise led out of the domain of some function
+        # What follows a random draw changes from call to call: there only the shapes can be compared.
+        repeatable = list(itertools.accumulate(map(same, alone[0], again), operator.and_))
+        for m, parts in enumerate(alone):
+            found = disagreement(type(net).__name__, m, together, parts, repeatable)
+            if found is not None:
+                return found
+        return None
+
+    return in_best_precision(compare)
+
+
+def disagreement(
+    network: str, m: int, together: list[Output], alone: list[Output], repeatable: list[bool]
+) -> Disagreement | None:
+    """Member m within the ensemble against the same member alone, output by output."""
+    if [output.layer for output in alone] != [output.layer for output in together]:
+        return Disagreement("", f"{network}: expected every member to take one path through the layers")
+    for whole, part, by_value in zip(together, alone, repeatable, strict=False):
+        mine = member_of(whole, 2, m)
+        if mine is not None and mine.shape == part.values.shape and (not by_value or agree(mine, part.values)):
+            continue
+        if whole.layer:
+            return Disagreement(whole.layer, "the members are not one after another in its batch")
+        return Disagreement("", f"{network}: {DEPENDS}")
     return None
 
 
 def same_as_original(net: nn.Module, members: int, original: nn.Module, example: Tensor) -> None:
     """With factors at one, every member answers as the original network does."""
     probe, plain = comparable(net), comparable(original)
-    for factor in factors(probe):
+    for factor in named_factors(probe).values():
         factor.data.zero_()
     x = examples(example, 2)
     (answer,), (again,) = outputs(plain, {}, x), outputs(plain, {}, x, seed=1)
-    if not torch.equal(answer.values, again.values):
+    if not same(answer, again):
         return  # it does not even agree with itself
-    (whole,) = outputs(probe, {}, x.repeat(members, *(1,) * (x.dim() - 1)))
+    (whole,) = outputs(probe, {}, tiled(x, members))
     error = max(deviation(member_of(whole, members, m), answer.values) for m in range(members))
     if error > SAME.get(answer.values.dtype, 1e-5):
         raise ValueError(
@@ -125,9 +166,26 @@ def same_as_original(net: nn.Module, members: int, original: nn.Module, example:
         )
 
 
-def factors(net: nn.Module) -> list[nn.Parameter]:
-    ends = (R.format(""), S.format(""))
-    return [p for name, p in net.named_parameters() if name.endswith(ends)]
+Answer = TypeVar("Answer")
+
+
+def in_best_precision(compare: Callable[[torch.dtype], Answer]) -> Answer:
+    """In float64, or in float32 for networks and devices that do not go along with that."""
+    try:
+        return compare(torch.float64)
+    except (RuntimeError, TypeError):
+        return compare(torch.float32)
+
+
+def randomise(probe: nn.Module, members: int, noise: float) -> None:
+    """Gives a probe so many members, with factors from U(0.5, 1.5), and noise on everything else."""
+    draws = torch.Generator().manual_seed(0)
+    factors = named_factors(probe)
+    for name, parameter in probe.named_parameters():
+        if name in factors:
+            parameter.data = (torch.rand(members, parameter.shape[1], generator=draws) - 0.5).to(parameter)
+        elif parameter.is_floating_point():
+            parameter.data.add_(noise * torch.randn(parameter.shape, generator=draws).to(parameter))
 
 
 def examples(x: Tensor, count: int) -> Tensor:
@@ -135,14 +193,37 @@ def examples(x: Tensor, count: int) -> Tensor:
     if x.dim() == 0 or x.shape[0] == 0:
         raise ValueError(f"example: expected a batch of at least one input, got shape {list(x.shape)}")
     x = x.detach()
-    return x.repeat(-(-count // x.shape[0]), *(1,) * (x.dim() - 1))[:count]
+    return tiled(x, -(-count // x.shape[0]))[:count]
 
 
-def comparable(net: Module) -> Module:
-    """A copy in evaluation mode, half precision in float32."""
-    net = copy.deepcopy(net).eval()
+def tiled(x: Tensor, times: int) -> Tensor:
+    return x.repeat(times, *(1,) * (x.dim() - 1))
+
+
+def other_values(x: Tensor, seed: int) -> Tensor:
+    """Inputs of the same kind: scaled floats, or the same tokens in another order."""
+    if not x.is_floating_point():
+        return x.flip(tuple(range(1, x.dim()))).roll(1 + seed, 0)
+    draws = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed))
+    return x.flip(0) * (0.5 + draws).to(x)
+
+
+def shuffled(net: Module, seed: int) -> Module:
+    """A copy with the values of each parameter in another order."""
+    net = copied(net)
+    draws = torch.Generator().manual_seed(seed)
+    for parameter in net.parameters():
+        order = torch.randperm(parameter.numel(), generator=draws).to(parameter.device)
+        parameter.data = parameter.data.flatten()[order].reshape(parameter.shape)
+    return net
+
+
+def comparable(net: Module, dtype: torch.dtype | None = None) -> Module:
+    """A copy in evaluation mode and without torch's fast path; half precision in float32, or all in `dtype`."""
+    net = copied(net).eval()
+    fast_path.turn_off(net)
     half = any(p.dtype in (torch.bfloat16, torch.float16) for p in net.parameters())
-    return net.float() if half else net
+    return net.to(dtype) if dtype is not None else net.float() if half else net
 
 
 def run(net: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
@@ -150,11 +231,7 @@ def run(net: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
     dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), x.dtype)
     x = x.to(dtype) if x.is_floating_point() else x
     devices = [x.device] if x.device.type == "cuda" else []
-    with (
-        torch.random.fork_rng(devices=devices),
-        torch.no_grad(),
-        torch.autocast(x.device.type, enabled=False),
-    ):
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         torch.manual_seed(seed)
         answer = net(x)
     answer = getattr(answer, "logits", answer)
@@ -214,10 +291,21 @@ def member_of(output: Output, members: int, m: int) -> Tensor | None:
     return torch.unflatten(values, dim, (members, -1)).select(dim, m) if values.shape[dim] % members == 0 else None
 
 
+def same(a: Output, b: Output) -> bool:
+    """To the last bit, not-a-number being equal to itself."""
+    return a.values.shape == b.values.shape and torch.equal(a.values.nan_to_num(), b.values.nan_to_num())
+
+
+def agree(a: Tensor | None, b: Tensor) -> bool:
+    return deviation(a, b) <= ROUNDING.get(b.dtype, 1e-2)
+
+
 def deviation(a: Tensor | None, b: Tensor) -> float:
     """Largest difference relative to the largest value; infinite where they cannot be compared."""
     if a is None or a.shape != b.shape:
         return float("inf")
+    if b.numel() == 0:
+        return 0.0
     scale = max(float(b.abs().max()), torch.finfo(b.dtype).tiny)
     error = float((a - b).abs().max()) / scale
     return error if error == error else float("inf")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import torch
 from torch import nn
 
 from onefold.ensemble import fast_path
+from onefold.ensemble.copied import copied
 from onefold.ensemble.layers import to_original
 from onefold.ensemble.rank_one import RankOne
 
 
 def folded(net: nn.Module, coefficients: Sequence[float]) -> nn.Module:
     """theta o (sum_m c_m r_m s_m^T) in a copy of the original class with the original keys."""
-    net = copy.deepcopy(net)
+    net = copied(net)
     layers = [module for module in net.modules() if isinstance(module, RankOne)]
     done: set[int] = set()  # a tied weight is folded once
     with torch.no_grad():

@@ -29,9 +29,10 @@ class RankOneLinear(RankOne):
         members, dim = r.shape[0], self.batch_dim
         between = (1,) * (x.dim() - dim - 1)  # the batch, and whatever lies between it and the features
         h = self.split(x, members, dim) * r.reshape(members, *between, -1)
-        y = torch.unflatten(F.linear(h.flatten(dim, dim + 1), self.weight), dim, (members, -1))
-        y = y * s.reshape(members, *between, -1)
-        return (y if self.bias is None else y + self.bias).flatten(dim, dim + 1)
+        # Products with the factors are formed in their own precision, then rounded to that of the activations.
+        y = F.linear(h.to(x.dtype).flatten(dim, dim + 1), self.weight)
+        scaled = torch.unflatten(y, dim, (members, -1)) * s.reshape(members, *between, -1)
+        return (scaled if self.bias is None else scaled + self.bias).to(y.dtype).flatten(dim, dim + 1)
 
 
 class RankOneConv(RankOne):

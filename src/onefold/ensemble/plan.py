@@ -11,8 +11,9 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from onefold.ensemble.layers import KINDS, kind_of
-from onefold.ensemble.reads import weight_reads
+from onefold.ensemble.reads import Reads, weight_reads
 
+ATTENTION = {"in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias", "bias_k", "bias_v"}
 NORMALISATION = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm, nn.RMSNorm)
 
 
@@ -117,7 +118,7 @@ def check_keep(keep: Collection[str], names: Collection[str]) -> None:
     if isinstance(keep, str):
         raise ValueError(f"keep: expected a list of layer names, got the string '{keep}'")
     for name in keep:
-        if name not in names:
+        if name == "" or name not in names:
             raise ValueError(f"keep: the network has no module '{name}'")
 
 
@@ -129,13 +130,12 @@ def own_reason(module: nn.Module) -> str:
     for method in (*KINDS[base][1], "__call__", "__getattr__"):
         if getattr(cls, method) is not getattr(base, method) or method in module.__dict__:
             return f"{cls.__name__} changes {base.__name__}.{method}, so its weight may mean something else"
-    weights = ["out_proj"] if base is nn.MultiheadAttention else ["weight"]
-    for name in weights:
-        if name == "weight" and (hasattr(cls, name) or module._parameters.get(name) is None):
-            return "its weight is computed from other parameters"
-    known = {"weight", "bias", "in_proj_weight", "in_proj_bias", "bias_k", "bias_v"} | {
-        f"{c}_proj_weight" for c in "qkv"
-    }
+    known = ATTENTION if base is nn.MultiheadAttention else {"weight", "bias"}
+    needed = {name for name in known if name.endswith("weight")}
+    if any(hasattr(cls, name) or name not in module._parameters for name in needed):
+        return "its weight is computed from other parameters"
+    if base is not nn.MultiheadAttention and module._parameters["weight"] is None:
+        return "it has no weight"
     for name, parameter in module._parameters.items():
         if name not in known:
             return f"it carries a parameter '{name}' that {base.__name__} does not know"
@@ -154,8 +154,9 @@ def read_reasons(net: nn.Module, guess: bool) -> dict[int, str]:
     Where the code does not show which layer it reads, a guess suspects all that it could be; an example shows more.
     """
     reasons: dict[int, str] = {}
+    known: dict[object, Reads] = {}
     for module in net.modules():
-        reads = weight_reads(module)
+        reads = weight_reads(module, known)
         who = f"{type(module).__name__} reads its weight without calling it"
         for name, below in module.named_modules():
             if kind_of(below) is None or below is module:
@@ -179,9 +180,10 @@ def spread_over_attention(candidates: Mapping[int, nn.Module], reasons: dict[int
     for key, module in candidates.items():
         if isinstance(module, nn.MultiheadAttention):
             child = id(module.out_proj)
-            reason = reasons[key] or reasons[child]
-            reasons[key] = reason
-            reasons[child] = reason
+            unknown = f"its output projection is a {type(module.out_proj).__name__}"
+            reasons[key] = reasons[key] or reasons.get(child, unknown)
+            if child in candidates:
+                reasons[child] = reasons[key]
 
 
 def spread_over_ties(

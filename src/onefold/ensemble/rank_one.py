@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+# How many examples, all members counted, the network is being asked about: a layer has to see a multiple of them.
+ROWS: ContextVar[int | None] = ContextVar("ROWS", default=None)
 R, S = "{}_r_minus_one", "{}_s_minus_one"
 
 
@@ -22,6 +25,13 @@ def outer_product(r: Tensor, s: Tensor, groups: int = 1, transposed: bool = Fals
     rows, columns = (r, s) if transposed else (s, r)
     blocks = rows.reshape(m, groups, -1, 1) * columns.reshape(m, groups, 1, -1)
     return blocks.flatten(1, 2)
+
+
+def named_factors(net: nn.Module) -> dict[str, nn.Parameter]:
+    """Every factor of a converted network by its name, tied ones once."""
+    layers = [m for m in net.modules() if isinstance(m, RankOne)]
+    own = {id(m._parameters[which.format(w)]) for m in layers for w in m.weight_names for which in (R, S)}
+    return {name: p for name, p in net.named_parameters() if id(p) in own}
 
 
 class RankOne(nn.Module):
@@ -61,12 +71,13 @@ class RankOne(nn.Module):
         return functools.reduce(torch.add, products, torch.zeros((), dtype=dtype, device=weight.device))
 
     def split(self, x: Tensor, members: int, dim: int) -> Tensor:
-        """`[.., M * B, ..]` as `[.., M, B, ..]`."""
-        if x.dim() <= dim or x.shape[dim] % members:
+        """`[.., M * B, ..]` as `[.., M, B, ..]`; a layer may see each example several times (windows, patches)."""
+        rows = members if torch.compiler.is_compiling() else ROWS.get() or members
+        if x.dim() <= dim or x.shape[dim] % rows:
             raise ValueError(
-                f"layer '{self.layer_name}': expected {members} members along dimension {dim}, "
-                f"got an input of shape {list(x.shape)}; the network calls this layer on something that is "
-                "not batch-first. Convert with batch_ensemble(..., example=x), which finds out, "
+                f"layer '{self.layer_name}': expected the examples of {members} members along dimension {dim}, "
+                f"got an input of shape {list(x.shape)}; the network calls this layer on something else than its "
+                "batch. Convert with batch_ensemble(..., example=x), which finds out, "
                 f"or leave it shared with keep=['{self.layer_name}']"
             )
         return torch.unflatten(x, dim, (members, -1))

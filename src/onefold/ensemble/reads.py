@@ -40,16 +40,13 @@ class Reads(NamedTuple):
     untraced: bool
 
 
-def weight_reads(module: nn.Module) -> Reads:
-    """What the code of this module reads of the layers below it."""
+def weight_reads(module: nn.Module, known: dict[object, Reads]) -> Reads:
+    """What the code of this module reads of the layers below it; `known` keeps what was found for its class."""
     own = module.__dict__.get("forward")  # an instance may carry a forward of its own
     key = (type(module), own.__func__ if isinstance(own, types.MethodType) else own)
-    if key not in KNOWN:
-        KNOWN[key] = search(*key)
-    return KNOWN[key]
-
-
-KNOWN: dict[tuple[type[nn.Module], object], Reads] = {}
+    if key not in known:
+        known[key] = search(*key)
+    return known[key]
 
 
 def search(cls: type[nn.Module], own_forward: object) -> Reads:
@@ -82,7 +79,7 @@ def _reachable(cls: type[nn.Module], own_forward: object) -> Iterator[tuple[type
     seen = {f for f, _ in stack}
     while stack:
         function, is_method = stack.pop()
-        if function.__module__.startswith("torch."):
+        if (function.__module__ or "").startswith("torch."):
             continue  # torch's own layers are handled by kind, its functions take weights as arguments
         yield function, is_method
         for name in {name for code in _nested(function.__code__) for name in code.co_names}:

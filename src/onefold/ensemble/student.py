@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Collection
-from typing import Any, Literal, cast
+import contextlib
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from onefold.ensemble import check, fast_path
+from onefold.ensemble.copied import copied
 from onefold.ensemble.layers import factor_shapes, to_rank_one
+from onefold.ensemble.picking import check_index, substituted
 from onefold.ensemble.plan import Decision, Report, decide, report
-from onefold.ensemble.rank_one import R, RankOne, S
+from onefold.ensemble.rank_one import ROWS, R, RankOne, S, named_factors
 from onefold.ensemble.twin import at_rest
 
 Init = Literal["ones", "normal"]
+AnyStudent = TypeVar("AnyStudent", "Plain", "BatchEnsemble")
 NORMAL_DEVIATION = 0.5  # BatchEnsemble draws its factors from N(1, 0.5^2)
 
 
@@ -26,18 +29,30 @@ class Plain(nn.Module):
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
+        if not isinstance(net, nn.Module):
+            raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
         self.net = net
-        self.__dict__["_at_rest"] = _rest_of(self)
+        twin_of(self)  # now, and not inside a compiler
 
     @property
     def at_rest(self) -> Plain:
-        return cast(Plain, self.__dict__["_at_rest"])
+        """This student in evaluation mode, over the same parameters and buffers, whatever mode it is in itself."""
+        return twin_of(self)
 
     def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         logits = logits_of(self.net, x).unsqueeze(0)
-        return logits if members is None else logits[members]
+        if members is None:
+            return logits
+        check_index(members, 1)
+        return logits[members]
 
-    def parameter_groups(self, lr: float, weight_decay: float) -> list[dict[str, Any]]:
+    @contextlib.contextmanager
+    def picking(self, members: Tensor) -> Iterator[Callable[[Tensor], Tensor]]:
+        """A function that answers for the picked members."""
+        yield lambda x: self(x, members)
+
+    def parameter_groups(self, lr: float, weight_decay: float, *, adaptive: bool = False) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Everything in one group."""
         trained = [p for p in self.parameters() if p.requires_grad]
         return [{"params": trained, "lr": lr, "weight_decay": weight_decay}]
 
@@ -55,32 +70,53 @@ class BatchEnsemble(nn.Module):
         self.init = init
         self.report = report
         self.checked = False
-        self.__dict__["_at_rest"] = _rest_of(self)
+        self.factor_names = frozenset(named_factors(net))
+        twin_of(self)  # now, and not inside a compiler
 
     @property
     def at_rest(self) -> BatchEnsemble:
         """This student in evaluation mode, over the same parameters and buffers, whatever mode it is in itself."""
-        return cast(BatchEnsemble, self.__dict__["_at_rest"])
+        return twin_of(self)
 
     def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         """Logits of all members, or of those that an index tensor picks (without waiting for its values)."""
         refuse_bytes(x)
         if not self.checked and check.possible(x):
             self.check(x)
-        count = self.members if members is None else members.shape[0]
-        tiled = x.repeat(count, *(1,) * (x.dim() - 1))
         if members is None:
-            logits = logits_of(self.net, tiled)
+            return self.answer(x, self.members)
+        check_index(members, self.members)
+        # The layers read the number of members off their factors: picked factors make a smaller ensemble.
+        return self.answer(x, members.shape[0], {name: f[members] for name, f in self.factors().items()})
+
+    @contextlib.contextmanager
+    def picking(self, members: Tensor) -> Iterator[Callable[[Tensor], Tensor]]:
+        """A function that answers for the picked members; gradients with respect to its input belong inside."""
+        check_index(members, self.members)
+        picked = {name: f[members] for name, f in self.factors().items()}
+        count = members.shape[0]
+        if torch.compiler.is_compiling():
+            yield lambda x: self.answer(x, count, picked)
         else:
-            # The layers read the number of members off their factors: picked factors make a smaller ensemble.
-            picked = {name: factor[members] for name, factor in self.factors().items()}
-            logits = logits_of(self.net, tiled, picked)
+            with substituted(self.net, picked):
+                yield lambda x: self.answer(x, count)
+
+    def answer(self, x: Tensor, count: int, factors: dict[str, Tensor] | None = None) -> Tensor:
+        """`[count, B, K]`, with other factors where they are given."""
+        tiled = x.repeat(count, *(1,) * (x.dim() - 1))
+        if torch.compiler.is_compiling():
+            logits = logits_of(self.net, tiled, factors)
+        else:
+            rows = ROWS.set(tiled.shape[0])
+            try:
+                logits = logits_of(self.net, tiled, factors)
+            finally:
+                ROWS.reset(rows)
         return torch.unflatten(logits, 0, (count, -1))
 
     def factors(self) -> dict[str, nn.Parameter]:
         """Every r - 1 and s - 1 of the network, by name; tied ones once."""
-        ends = (R.format(""), S.format(""))
-        return {name: p for name, p in self.net.named_parameters() if name.endswith(ends)}
+        return {name: p for name, p in self.net.named_parameters() if name in self.factor_names}
 
     def parameter_groups(self, lr: float, weight_decay: float, *, adaptive: bool = False) -> list[dict[str, Any]]:
         """Groups with which an ordinary optimizer takes the steps of algorithm 2.
@@ -107,17 +143,17 @@ class BatchEnsemble(nn.Module):
     def check(self, x: Tensor) -> None:
         """Compares members with their subnetworks on an example, layer by layer, with random factors.
 
-        The first call does this by itself; `batch_ensemble(..., example=x)` has done it already. Raises ValueError
-        where some layer mixes the members up, which code that reorders the batch in an unusual way can cause.
+        The first call does this by itself, unless it happens inside a compiler or a capture; `batch_ensemble(...,
+        example=x)` has done it already. Raises ValueError where some layer mixes the members up, which code that
+        reorders the batch in an unusual way can cause.
         """
-        found = check.first_disagreement(self.net, self.members, x)
+        found = check.first_disagreement(self.net, x)
         if found is not None:
-            raise ValueError(
-                f"layer '{found.layer}': {found.reason}. Convert with batch_ensemble(..., example=x), which leaves "
-                f"such layers shared by itself, or with keep=['{found.layer}']"
-                if found.layer
-                else found.reason
+            remedy = (
+                f". Convert with batch_ensemble(..., example=x), which leaves such layers shared by itself, "
+                f"or with keep=['{found.layer}']"
             )
+            raise ValueError(f"layer '{found.layer}': {found.reason}{remedy}" if found.layer else found.reason)
         self.checked = self.at_rest.checked = True
 
 
@@ -146,19 +182,25 @@ def batch_ensemble(
         raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
     if isinstance(net, (BatchEnsemble, Plain)):
         raise ValueError("net: this is a student already; give the ordinary network")
+    if isinstance(net, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        raise ValueError(f"net: expected the network inside, got it wrapped in {type(net).__name__}; give net.module")
     if isinstance(members, bool) or not isinstance(members, int) or members < 1:
         raise ValueError(f"members: expected a whole number of at least 1, got {members!r}")
     if init not in ("ones", "normal"):
         raise ValueError(f"init: expected 'ones' or 'normal', got {init!r}")
     if example is None:
         return convert(net, members, init, decide(net, keep), generator)
+    if not isinstance(example, Tensor):
+        raise ValueError(f"example: expected a tensor of inputs, got {type(example).__name__}")
+    refuse_bytes(example)
+    check.independent(net, example)
     found, dims = check.observe(net, example)
     state = None if generator is None else generator.get_state()
     while True:
         if generator is not None and state is not None:
             generator.set_state(state)  # a second attempt draws the same factors
         student = convert(net, members, init, decide(net, keep, found, dims), generator)
-        disagreement = check.first_disagreement(student.net, members, example)
+        disagreement = check.first_disagreement(student.net, example)
         if disagreement is None:
             break
         if not disagreement.layer or disagreement.layer in found:
@@ -185,7 +227,7 @@ def convert(
             "MultiheadAttention)" + (f"; left out: {reasons}. An example=x may show that some can" if reasons else "")
         )
     was = {id(m): name for name, m in net.named_modules()}
-    net_copy = copy.deepcopy(net)
+    net_copy = copied(net)
     tied: dict[tuple[int, str], nn.Parameter] = {}  # one set of factors for each weight, however often it is used
     added: dict[str, int] = {}
     for decision in converted:
@@ -238,7 +280,15 @@ def refuse_bytes(x: Tensor) -> None:
         raise ValueError("x: expected floating-point inputs, got uint8; divide images by 255")
 
 
-def _rest_of(student: Any) -> nn.Module:
-    twin = at_rest(student)
-    twin.__dict__["_at_rest"] = twin
-    return cast(nn.Module, twin)
+def twin_of(student: AnyStudent) -> AnyStudent:
+    """The student's twin at rest, made once and again when modules were exchanged. It is not one of its modules."""
+    twin = student.__dict__.get("_twin")
+    if twin is student or (torch.compiler.is_compiling() and twin is not None):
+        return cast(AnyStudent, twin)
+    built_from = tuple((id(m), id(m._parameters), id(m._buffers)) for m in student.net.modules())
+    if student.__dict__.get("_twin_of") != built_from:
+        student.__dict__.pop("_twin", None)
+        twin = at_rest(student)
+        twin.__dict__["_twin"] = student.__dict__["_twin"] = twin
+        student.__dict__["_twin_of"] = built_from
+    return cast(AnyStudent, twin)

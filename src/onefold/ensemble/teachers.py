@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
 
+from onefold.ensemble.copied import copied
+from onefold.ensemble.picking import check_index, substituted
 from onefold.ensemble.student import logits_of
 
 
@@ -21,21 +23,25 @@ class Teachers(nn.Module):
     device runs all of them and picks among the answers.
     """
 
-    def __init__(self, networks: Sequence[nn.Module], *, example: Tensor | None = None) -> None:
+    def __init__(self, networks: Iterable[nn.Module] | nn.Module, *, example: Tensor | None = None) -> None:
         super().__init__()
+        if isinstance(networks, nn.Sequential) or not isinstance(networks, Iterable):
+            raise ValueError(
+                f"networks: expected a list of networks, got one {type(networks).__name__}; give [network]"
+            )
         networks = list(networks)
         if not networks:
             raise ValueError("networks: expected at least one teacher, got none")
         for m, network in enumerate(networks):
             if not isinstance(network, nn.Module):
                 raise ValueError(f"networks: expected torch.nn.Module, got {type(network).__name__} for teacher {m}")
-        self.networks = nn.ModuleList(copy.deepcopy(network) for network in networks)
+        self.networks = nn.ModuleList(copied(network) for network in networks)
         self.alike = len(networks) > 1 and all(same_architecture(networks[0], n) for n in networks[1:])
         self.requires_grad_(False).eval()
         self.restack()
+        self.register_load_state_dict_post_hook(after_loading)  # type: ignore[no-untyped-call]
         if example is not None:
-            with torch.no_grad():
-                self(example)
+            self.check(example)
 
     @property
     def members(self) -> int:
@@ -49,19 +55,41 @@ class Teachers(nn.Module):
         """Logits of all teachers, or of those an index tensor picks, with gradients to x where it asks for them."""
         if members is None:
             return self.stacked([logits_of(network, x) for network in self.networks], range(self.members))
-        if members.device.type == "cpu" and not torch.compiler.is_compiling():
-            picked = members.tolist()  # on the host already: nothing to wait for
+        check_index(members, self.members)
+        if on_the_host(members):
+            picked = members.tolist()
             return self.stacked([logits_of(self.networks[m], x) for m in picked], picked)
         if not self.alike:
             return self.forward(x)[members]
-        stacks: dict[str, Tensor] = self.__dict__["stack"]
-        answers = []
-        for k in range(members.shape[0]):
-            # index_select keeps the choice on the device; indexing with a scalar tensor may ask for its value.
-            which = members[k : k + 1]
-            weights = {name: stack.index_select(0, which).squeeze(0) for name, stack in stacks.items()}
-            answers.append(logits_of(self.networks[0], x, weights))
+        answers = [logits_of(self.networks[0], x, self.weights(members[k : k + 1])) for k in range(members.shape[0])]
         return torch.stack(answers)
+
+    @contextlib.contextmanager
+    def picking(self, members: Tensor) -> Iterator[Callable[[Tensor], Tensor]]:
+        """A function that answers for the picked members; gradients with respect to its input belong inside."""
+        if torch.compiler.is_compiling() or on_the_host(members) or not self.alike or members.shape[0] != 1:
+            yield lambda x: self(x, members)
+        else:
+            check_index(members, self.members)
+            with substituted(self.networks[0], self.weights(members)):
+                yield lambda x: logits_of(self.networks[0], x).unsqueeze(0)
+
+    def weights(self, member: Tensor) -> dict[str, Tensor]:
+        """One member's weights by an index `[1]` that stays on the device."""
+        if not torch.compiler.is_compiling() and not self.fresh():
+            self.restack()
+        stacks: dict[str, Tensor] = self.__dict__["stack"]
+        return {name: stack.index_select(0, member).squeeze(0) for name, stack in stacks.items()}
+
+    def check(self, x: Tensor) -> None:
+        """Asks everybody once: the same classes, and the same answers by index where the networks are alike."""
+        with torch.no_grad():
+            answers = self(x)
+            if self.alike:
+                each = [self.weights(torch.tensor([m], device=x.device)) for m in range(self.members)]
+                by_weights = torch.stack([logits_of(self.networks[0], x, weights) for weights in each])
+                self.alike = torch.allclose(answers, by_weights, rtol=1e-3, atol=1e-3 * float(answers.abs().max()))
+                self.restack()
 
     def stacked(self, answers: list[Tensor], members: Sequence[int]) -> Tensor:
         classes = [answer.shape[-1] for answer in answers]
@@ -85,10 +113,31 @@ class Teachers(nn.Module):
                     own[name].data = values
         self.__dict__["stack"] = stack  # not a parameter: the networks hold these values under their own names
 
+    def fresh(self) -> bool:
+        """Whether the networks still hold views of the stack."""
+        stacks: dict[str, Tensor] = self.__dict__["stack"]
+        for m, network in enumerate(self.networks):
+            for name, own in (*network.named_parameters(), *network.named_buffers()):
+                if (
+                    name not in stacks
+                    or own.data_ptr() != stacks[name][m].data_ptr()
+                    or own.dtype != stacks[name].dtype
+                ):
+                    return False
+        return True
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.restack()  # after a copy or a pickle the networks hold tensors of their own
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.restack()
         return self
+
+
+def after_loading(teachers: Teachers, _: object) -> None:
+    teachers.restack()
 
 
 def same_architecture(a: nn.Module, b: nn.Module) -> bool:
@@ -103,7 +152,21 @@ def same_architecture(a: nn.Module, b: nn.Module) -> bool:
         for tensors, others in ((one._parameters, other._parameters), (one._buffers, other._buffers)):
             if describe(tensors) != describe(others):
                 return False
-    return [n for n, _ in a.named_parameters()] == [n for n, _ in b.named_parameters()]  # the same ties
+    return ties(a) == ties(b)
+
+
+def ties(net: nn.Module) -> list[list[str]]:
+    """Names of the same tensor, together."""
+    groups: dict[int, list[str]] = {}
+    for named in (net.named_parameters(remove_duplicate=False), net.named_buffers(remove_duplicate=False)):
+        for name, tensor in named:
+            groups.setdefault(id(tensor), []).append(name)
+    return list(groups.values())
+
+
+def on_the_host(index: Tensor) -> bool:
+    """Whether reading the index waits for nothing."""
+    return index.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def settings(module: nn.Module) -> dict[str, Any]:

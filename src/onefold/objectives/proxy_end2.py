@@ -10,7 +10,7 @@ from torch import Tensor
 from onefold.objectives.soft_cross_entropy import Reduction, prepared, reduced
 from onefold.types import at_least_float32, check_logits
 
-SERIES_FROM = 8.0  # concentrations above this use the asymptotic series, exact to rounding there
+SERIES_FROM = 10.0  # concentrations above this use the asymptotic series, exact to rounding there
 
 
 def proxy_end2(
@@ -22,8 +22,8 @@ def proxy_end2(
 ) -> Tensor:
     """KL(Dir(a) || Dir(beta)) / beta_0 with a_k = e^{S_k} + 1 and beta_k = p_k (K - 1)/2 / d + 1.
 
-    p is the mean of the teachers and d = sum_j p_j (log p_j - 1/M sum_m log p_mj) how much they disagree. The last factor
-    of the divergence is psi(a_k) - psi(a_0), where the paper prints psi(beta_k).
+    p is the mean of the teachers and d = sum_j p_j (log p_j - 1/M sum_m log p_mj) how much they disagree. The last
+    factor of the divergence is psi(a_k) - psi(a_0), where the paper prints psi(beta_k).
     """
     student, teachers = prepared(student, teachers)
     classes = student.shape[-1]
@@ -39,7 +39,7 @@ def proxy_end2(
     log_beta = (log_p.exp() + u).log() - log_u
     log_beta_0 = (1 + classes * u).log() - log_u
 
-    log_a = torch.nn.functional.softplus(student)  # [m, B, K]
+    log_a = log_concentrations(student)  # [m, B, K]
     log_a_0 = torch.logsumexp(log_a, -1, keepdim=True)
     fit = (share * (share.log() - digamma(log_a) + digamma(log_a_0))).sum(-1)
     spread = excess(log_a_0).squeeze(-1) - excess(log_a).sum(-1)
@@ -50,8 +50,13 @@ def proxy_end2(
 def dirichlet_mean(logits: Tensor) -> Tensor:
     """log of (e^{S_k} + 1) / sum_j (e^{S_j} + 1), the mean of the student's Dirichlet: `[m, B, K]` to `[B, K]`."""
     check_logits("logits", logits)
-    log_p = torch.nn.functional.softplus(at_least_float32(logits)).log_softmax(-1)
+    log_p = log_concentrations(at_least_float32(logits)).log_softmax(-1)
     return torch.logsumexp(log_p, 0) - math.log(logits.shape[0])
+
+
+def log_concentrations(logits: Tensor) -> Tensor:
+    """log(e^S + 1); by default softplus takes S for it from S = 20 on, which doubles can tell apart."""
+    return torch.nn.functional.softplus(logits, threshold=40.0)
 
 
 def small_and_inverse(log_a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,9 +69,8 @@ def digamma(log_a: Tensor) -> Tensor:
     """psi(a)."""
     large, a, inverse = small_and_inverse(log_a)
     z = inverse**2
-    series = (
-        log_a.clamp(min=math.log(SERIES_FROM)) - inverse / 2 - z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z / 240)))
-    )
+    terms = z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - z * (1 / 132 - z * 691 / 32760)))))
+    series = log_a.clamp(min=math.log(SERIES_FROM)) - inverse / 2 - terms
     return torch.where(large, series, torch.digamma(a))
 
 
@@ -77,7 +81,8 @@ def excess(log_a: Tensor) -> Tensor:
     constant = 0.5 * math.log(2 * math.pi) + 0.5
     log_large = log_a.clamp(min=math.log(SERIES_FROM))
     # (2k)/(2k - 1) of Stirling's coefficients: those of log Gamma plus those of a psi(a)
-    series = constant - log_large / 2 + inverse * (1 / 6 - z * (1 / 90 - z * (1 / 210 - z * (1 / 210))))
+    terms = inverse * (1 / 6 - z * (1 / 90 - z * (1 / 210 - z * (1 / 210 - z * (5 / 594 - z * 691 / 30030)))))
+    series = constant - log_large / 2 + terms
     return torch.where(large, series, torch.lgamma(a) - a * torch.digamma(a) + a)
 
 
@@ -86,5 +91,6 @@ def remainder(log_b: Tensor) -> Tensor:
     large, b, inverse = small_and_inverse(log_b)
     z = inverse**2
     log_large = log_b.clamp(min=math.log(SERIES_FROM))
-    series = 0.5 * (math.log(2 * math.pi) - log_large) + inverse * (1 / 12 - z * (1 / 360 - z * (1 / 1260 - z / 1680)))
+    terms = inverse * (1 / 12 - z * (1 / 360 - z * (1 / 1260 - z * (1 / 1680 - z * (1 / 1188 - z * 691 / 360360)))))
+    series = 0.5 * (math.log(2 * math.pi) - log_large) + terms
     return torch.where(large, series, torch.lgamma(b) - b * b.log() + b)

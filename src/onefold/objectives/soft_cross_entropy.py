@@ -42,10 +42,17 @@ def prepared(student: Tensor, teachers: Tensor | None) -> tuple[Tensor, Tensor]:
     return student.to(dtype), teachers.to(dtype)
 
 
-def check_hyperparameters(alpha: float, temperature: float, label_temperature: float | None) -> None:
+def check_hyperparameters(
+    alpha: float, temperature: float, label_temperature: float | None, weight_temperature: float | None = None
+) -> None:
+    """Refuses a share outside [0, 1] and temperatures that are not positive."""
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha: expected a share from 0 to 1, got {alpha}")
-    for name, value in (("temperature", temperature), ("label_temperature", label_temperature)):
+    for name, value in (
+        ("temperature", temperature),
+        ("label_temperature", label_temperature),
+        ("weight_temperature", weight_temperature),
+    ):
         if value is not None and not 0 < value < float("inf"):
             raise ValueError(f"{name}: expected a positive number, got {value}")
 

@@ -27,6 +27,8 @@ def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tenso
     with torch.enable_grad():
         z = x.detach().requires_grad_()
         total, also = summed(z)
+        if not total.requires_grad:
+            return torch.zeros_like(z), also  # an answer that does not depend on the input
         (gradient,) = torch.autograd.grad(total, z, materialize_grads=True)
     return gradient, also
 
@@ -34,3 +36,5 @@ def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tenso
 def check_inputs(x: Tensor) -> None:
     if not x.is_floating_point():
         raise ValueError(f"x: a perturbation needs floating-point inputs, got {x.dtype}; divide images by 255")
+    if not torch.compiler.is_compiling() and (torch.is_inference_mode_enabled() or x.is_inference()):
+        raise ValueError("x: a perturbation needs gradients, which inference mode rules out; use torch.no_grad() there")

@@ -42,11 +42,15 @@ def confods(
 def guided_gradient(x: Tensor, teachers: Ensemble, temperature: float) -> tuple[Tensor, Tensor]:
     """The gradient of w^T p_T(x; tau) for one drawn teacher, and that teacher's confidence `[B, 1]`."""
     check_inputs(x)
+    if not 0 < temperature < float("inf"):
+        raise ValueError(f"temperature: expected a positive number, got {temperature}")
     drawn = torch.randint(teachers.members, (1,), device=x.device)
 
-    def guided(z: Tensor) -> tuple[Tensor, Tensor]:
-        probabilities = (at_least_float32(teachers(z, drawn)) / temperature).softmax(-1).squeeze(0)  # [B, K]
-        guidance = 2 * torch.rand(probabilities.shape, dtype=probabilities.dtype, device=x.device) - 1
-        return (guidance * probabilities).sum(1), probabilities.amax(1, keepdim=True)
+    with teachers.picking(drawn) as teacher:
 
-    return input_gradient(guided, x)
+        def guided(z: Tensor) -> tuple[Tensor, Tensor]:
+            probabilities = (at_least_float32(teacher(z)) / temperature).softmax(-1).squeeze(0)  # [B, K]
+            guidance = 2 * torch.rand(probabilities.shape, dtype=probabilities.dtype, device=x.device) - 1
+            return (guidance * probabilities).sum(1), probabilities.amax(1, keepdim=True)
+
+        return input_gradient(guided, x)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from onefold.types import at_least_float32
+
 
 @dataclass(frozen=True)
 class InputSpace:
@@ -44,17 +46,19 @@ class InputSpace:
     def ascend(self, x: Tensor, gradient: Tensor, length: Tensor | float = 1.0) -> Tensor:
         """One step of norm `length` * sqrt(D), in units of the scale, up the gradient of each example.
 
-        Where the gradient is zero the example stays as it is.
+        Where the gradient is zero, or not finite, the example stays as it is.
         """
-        uphill = self.scaled(gradient, x).flatten(1)  # the gradient with respect to x / scale
+        gradient = at_least_float32(gradient)
+        uphill = self.scaled(gradient, gradient).flatten(1)  # the gradient with respect to x / scale
         # First by the largest entry: gradients of confident networks are so small that their squares vanish.
         largest = uphill.abs().amax(1, keepdim=True)
-        uphill = uphill / torch.where(largest > 0, largest, torch.ones_like(largest))
-        norm = uphill.norm(dim=1, keepdim=True)
-        uphill = uphill / torch.where(norm > 0, norm, torch.ones_like(norm))
+        leads = (largest > 0) & largest.isfinite()
+        uphill = torch.where(leads, uphill / torch.where(leads, largest, torch.ones_like(largest)), 0.0)
+        norm = torch.linalg.vector_norm(uphill, dim=1, keepdim=True)
+        uphill = uphill / torch.where(leads, norm, torch.ones_like(norm))
         steps = (uphill * uphill.shape[1] ** 0.5 * length).reshape(x.shape)
-        still = (largest > 0).reshape(-1, *(1,) * (x.dim() - 1))
-        return torch.where(still, self.move(x, steps), x)
+        leads = leads.reshape(-1, *(1,) * (x.dim() - 1))
+        return torch.where(leads, self.move(at_least_float32(x), steps), x).to(x.dtype)
 
     def scaled(self, values: Tensor, like: Tensor) -> Tensor:
         return values * (self.scale.to(like) if isinstance(self.scale, Tensor) else self.scale)

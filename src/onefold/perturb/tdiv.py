@@ -46,11 +46,13 @@ def divergence_gradient(x: Tensor, ensemble: Ensemble, i: Tensor, j: Tensor) -> 
     with torch.no_grad():
         held = at_least_float32(ensemble(x, i)).softmax(-1)
 
-    def cross_entropy(z: Tensor) -> tuple[Tensor, Tensor]:
-        values = -(held * at_least_float32(ensemble(z, j)).log_softmax(-1)).sum((0, 2))
-        return values, values
+    with ensemble.picking(j) as member:
 
-    return input_gradient(cross_entropy, x)[0]
+        def cross_entropy(z: Tensor) -> tuple[Tensor, Tensor]:
+            values = -(held * at_least_float32(member(z)).log_softmax(-1)).sum((0, 2))
+            return values, values
+
+        return input_gradient(cross_entropy, x)[0]
 
 
 def check_members(members: int) -> None:

@@ -1,0 +1,133 @@
+"""What the demo trains: for every seed four teachers, and then three students of theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from onefold.data import Source, load
+from onefold.engine import Progress, distill_run, train_teachers
+from onefold.recipe import Recipe
+
+TEACHERS = "teachers"
+
+
+class Stage(Progress, Protocol):
+    """Progress with a name that changes."""
+
+    def title(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Teacher m of a seed."""
+
+    recipe: Recipe
+    folder: Path  # of the seed
+    member: int
+    cost: float = 1.0  # of a step
+
+    @property
+    def title(self) -> str:
+        return f"seed {self.recipe.seed}, teacher {self.member}"
+
+    def train(self, source: Source, progress: Progress) -> None:
+        train_teachers(self.recipe, self.folder / TEACHERS, members=[self.member], source=source, progress=progress)
+
+
+@dataclass(frozen=True)
+class Student:
+    """A student of a seed's teachers."""
+
+    recipe: Recipe
+    folder: Path  # of the seed
+    cost: float  # of a step, that of a teacher being 1
+
+    @property
+    def name(self) -> str:
+        return student_folder(self.recipe.distill.method, self.recipe.distill.perturbation)
+
+    @property
+    def title(self) -> str:
+        return f"seed {self.recipe.seed}, {self.name}"
+
+    def train(self, source: Source, progress: Progress) -> None:
+        distill_run(self.recipe, self.folder / self.name, self.folder / TEACHERS, source=source, progress=progress)
+
+
+Task = Teacher | Student
+STUDENTS = (("kd", "none", 1.5), ("latentbe", "none", 4.0), ("latentbe", "tdiv-sdiv", 6.0))
+
+
+def student_folder(method: str, perturbation: str) -> str:
+    return method if perturbation == "none" else f"{method}-{perturbation}"
+
+
+def teacher_tasks(recipe: Recipe, folder: Path) -> list[Task]:
+    return [Teacher(recipe, folder, m) for m in range(recipe.members)]
+
+
+def student_tasks(recipe: Recipe, folder: Path) -> list[Task]:
+    tasks: list[Task] = []
+    for method, perturbation, cost in STUDENTS:
+        distill = dataclasses.replace(recipe.distill, method=method, perturbation=perturbation)
+        tasks.append(Student(dataclasses.replace(recipe, distill=distill), folder, cost))
+    return tasks
+
+
+def shared_out(tasks: Sequence[Task], workers: int) -> list[list[Task]]:
+    """The tasks in as many lists, the longest first and each to who has least."""
+    lists: list[list[Task]] = [[] for _ in range(workers)]
+    for task in sorted(tasks, key=lambda task: -task.cost):
+        min(lists, key=lambda own: sum(t.cost for t in own)).append(task)
+    return lists
+
+
+def source_of(recipe: Recipe) -> Source:
+    return load(recipe.data.source, recipe.data.root)
+
+
+class Whole:
+    """Progress of one task after another as that of all of them, by how long each takes."""
+
+    def __init__(self, stage: Stage, tasks: Sequence[Task]) -> None:
+        self.stage, self.costs = stage, [task.cost for task in tasks]
+        self.part = -1
+        self.last = (0.0, 0.0, 0.0)  # loss, learning rate, images a second
+
+    def run(self, task: Task, source: Source) -> None:
+        self.part += 1
+        self.stage.title(task.title)
+        task.train(source, self)
+        self.show(sum(self.costs[: self.part + 1]))
+
+    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        self.last = loss, lr, rate
+        # Not all of a task: the network has still to be evaluated.
+        self.show(sum(self.costs[: self.part]) + 0.99 * self.costs[self.part] * done / total)
+
+    def show(self, reached: float) -> None:
+        self.stage.update(round(1000 * reached), round(1000 * sum(self.costs)), *self.last)
+
+    def message(self, text: str) -> None:
+        """Which task it is, the title says."""
+
+
+class Unseen:
+    """Shows nothing."""
+
+    def title(self, text: str) -> None:
+        pass
+
+    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        pass
+
+    def message(self, text: str) -> None:
+        pass
+
+
+def unseen(_: str) -> Stage:
+    return Unseen()

@@ -1,0 +1,54 @@
+"""Copies of networks that are really independent of them."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def copied(net: Module) -> Module:
+    """A copy that shares nothing with the network.
+
+    Activations that a network has kept are copied as values. A function among its attributes that closes over one of
+    its modules would go on using the original, so such a network is refused.
+    """
+    own = {id(module) for module in net.modules()}
+    memo: dict[int, Any] = {}
+    for name, module in net.named_modules():
+        for attribute, value in attributes(module):
+            if isinstance(value, Tensor) and value.grad_fn is not None:
+                memo[id(value)] = value.detach().clone()
+            if isinstance(value, types.FunctionType) and any(id(held) in own for held in closed_over(value)):
+                where = f"{name}.{attribute}" if name else attribute
+                raise ValueError(
+                    f"net: its attribute '{where}' is a function that closes over a module of the network, and a copy "
+                    "would go on using the original; make it a method"
+                )
+    return copy.deepcopy(net, memo)
+
+
+def attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
+    """Everything a module holds beside its modules, one level into containers."""
+    for name, value in (*vars(module).items(), *module._buffers.items()):
+        if name == "_modules":
+            continue
+        yield name, value
+        if isinstance(value, (list, tuple)):
+            yield from ((name, entry) for entry in value)
+        elif isinstance(value, dict):
+            yield from ((name, entry) for entry in value.values())
+
+
+def closed_over(function: types.FunctionType) -> Iterator[object]:
+    yield from function.__defaults__ or ()
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # a cell that was never filled
+            continue

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from onefold.data import Arrays, ResizedCrop, Source, from_arrays
+from onefold.engine import Result, build_network, distill_run, evaluate_run, load_teachers, train_teachers
+from onefold.engine.from_recipe import augmentation_of, space_of
+from onefold.metrics import evaluate_predictions
+from onefold.perturb import PIXELS
+from onefold.recipe import DataRecipe, DistillRecipe, OptimRecipe, Recipe, to_dict
+from onefold.run import RunFolder
+
+
+class Teller:
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        pass
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+def tiny(classes: int = 3, name: str = "tiny", shift: int = 0) -> Source:
+    draws = torch.Generator().manual_seed(shift)
+
+    def split(count: int) -> Arrays:
+        y = torch.arange(count) % classes
+        x = torch.rand(count, 2, 4, 4, generator=draws) * (y[:, None, None, None] + 1) / classes
+        return Arrays((255 * x).to(torch.uint8), y)
+
+    return from_arrays(name, split(48), split(24), split(30), tuple("abcdefgh"[:classes]))
+
+
+RECIPE = Recipe(
+    "tiny",
+    network="mlp",
+    members=2,
+    device="cpu",
+    epochs=2,
+    data=DataRecipe(source="npz:tiny.npz"),
+    optim=OptimRecipe(batch_size=16, warmup_epochs=1, lr=0.05),
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("teachers")
+    train_teachers(RECIPE, folder, source=tiny())
+    return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def equal(a: nn.Module, b: nn.Module) -> bool:
+    one, other = a.state_dict(), b.state_dict()
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def test_teachers_are_run_folders_of_their_own(trained: Path) -> None:
+    assert sorted(p.name for p in trained.iterdir()) == ["teacher-0", "teacher-1"]
+    for m in range(2):
+        run = RunFolder(trained / f"teacher-{m}")
+        assert run.recipe == to_dict(RECIPE)
+        assert run.about.items() >= {"kind": "teacher", "member": m, "method": "supervised", "classes": 3}.items()
+        assert run.finished
+        assert run.read_json("env.json")["libraries"]["torch"] == str(torch.__version__)
+        names = {p.name for p in run.path.iterdir()} - {".lock"}
+        assert names == {
+            "recipe.json",
+            "run.json",
+            "env.json",
+            "metrics.jsonl",
+            "checkpoints",
+            "model.safetensors",
+            "predictions",
+            "result.json",
+        }
+    teachers = load_teachers(trained)
+    assert teachers.members == 2
+    assert not equal(teachers.networks[0], teachers.networks[1])
+
+
+def test_each_teacher_is_reproducible_by_itself(trained: Path, tmp_path: Path) -> None:
+    """In whatever company it is trained."""
+    results = train_teachers(RECIPE, tmp_path, members=[1], source=tiny())
+    assert [p.name for p in tmp_path.iterdir()] == ["teacher-1"]
+    model = (tmp_path / "teacher-1" / "model.safetensors").read_bytes()
+    assert model == (trained / "teacher-1" / "model.safetensors").read_bytes()
+    assert len(results) == 1
+    assert equal(results[0].model, load_teachers(trained).networks[1])
+
+
+def test_finished_teachers_are_skipped_without_a_look_at_the_data(trained: Path) -> None:
+    before, teller = files(trained), Teller()
+    results = train_teachers(RECIPE, trained, progress=teller)  # tiny.npz does not even exist
+    assert files(trained) == before
+    assert teller.messages == [f"{trained}/teacher-{m} is finished; nothing was changed" for m in range(2)]
+    assert results[0].metrics == evaluate_run(trained / "teacher-0")
+    with pytest.raises(ValueError, match=r"optim\.lr: 0.05 -> 0.1"):
+        train_teachers(dataclasses.replace(RECIPE, optim=OptimRecipe(batch_size=16, warmup_epochs=1)), trained)
+    assert files(trained) == before
+
+
+@pytest.mark.parametrize(("members", "wrong"), [([2], "2"), ([-1], "-1"), ([], r"\[\]"), ([0, 0], r"\[0, 0\]")])
+def test_members_that_are_not_there(members: list[int], wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"^members: expected .*got {wrong}$"):
+        train_teachers(RECIPE, tmp_path, members=members, source=tiny())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("method", "perturbation"), [("latentbe", "tdiv-sdiv"), ("be", "none"), ("kd", "tdiv")])
+def test_a_student_from_a_folder_of_teachers(trained: Path, tmp_path: Path, method: str, perturbation: str) -> None:
+    recipe = dataclasses.replace(RECIPE, distill=DistillRecipe(method, perturbation))
+    result = distill_run(recipe, tmp_path, trained, source=tiny())
+    assert evaluate_run(tmp_path) == result.metrics
+    run, before, teller = RunFolder(tmp_path), files(tmp_path), Teller()
+    assert run.about["kind"] == "student"
+    again = distill_run(recipe, tmp_path, trained, progress=teller)
+    assert files(tmp_path) == before
+    assert teller.messages == [f"{tmp_path} is finished; nothing was changed"]
+    assert equal(again.model, result.model)
+    assert not again.model.training
+    assert again.metrics == result.metrics
+    with pytest.raises(ValueError, match=r"run\.kind: 'student' -> 'teacher'"):
+        run.check_same(to_dict(recipe), run.about | {"kind": "teacher"})
+
+
+def test_a_seed_gives_the_same_bits(trained: Path, tmp_path: Path) -> None:
+    results: list[Result] = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        torch.rand(3)
+        results.append(distill_run(dataclasses.replace(RECIPE, seed=seed), tmp_path / name, trained, source=tiny()))
+    assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
+    assert not equal(results[0].model, results[2].model)
+
+
+def test_teachers_that_will_not_do(trained: Path, tmp_path: Path) -> None:
+    def refused(match: str, folder: Path, source: Source | None = None, **changes: Any) -> None:
+        with pytest.raises(ValueError, match=match):
+            distill_run(dataclasses.replace(RECIPE, **changes), tmp_path / "student", folder, source=source or tiny())
+        assert not (tmp_path / "student").exists()
+
+    refused("expected a folder made by `onefold train`", tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    refused("expected teacher-0, teacher-1", tmp_path / "empty")
+    refused(r"expected 3 teachers in .*, got no teacher-2; train them with `onefold train`", trained, members=3)
+    other = DataRecipe(source="npz:other.npz")
+    refused(
+        r"teacher-0 was trained on npz:tiny.npz with 3 classes .* npz:other.npz with 4", trained, tiny(4), data=other
+    )
+    refused(r"learn npz:other.npz with 3", trained, tiny(shift=1), data=other)
+    unfinished = shutil.copytree(trained, tmp_path / "unfinished")
+    (unfinished / "teacher-1" / "result.json").unlink()
+    refused(r"teachers: teacher-1 in .* not finished; run `onefold train` again", unfinished)
+    # A data set that has moved is still the same.
+    moved = dataclasses.replace(RECIPE, data=DataRecipe(source="npz:moved/tiny.npz"))
+    distill_run(moved, tmp_path / "student", trained, source=tiny())
+
+
+def test_networks_of_ones_own_are_loaded_by_their_builder(trained: Path) -> None:
+    source = tiny()
+    teachers = load_teachers(trained, lambda _: build_network("mlp", 3, source.statistics, (4, 4)), members=1)
+    assert equal(teachers.networks[0], load_teachers(trained).networks[0])
+    with pytest.raises(ValueError, match=r"teacher-0.model.safetensors: expected the weights of a Linear"):
+        load_teachers(trained, lambda _: nn.Linear(3, 3))
+
+
+def test_the_ensemble_is_evaluated_from_predictions_alone(trained: Path, tmp_path: Path) -> None:
+    source, teachers = tiny(), load_teachers(trained)
+    logits = [teachers(split.x / 255) for split in (source.test, source.val) if isinstance(split, Arrays)]
+    assert isinstance(source.test, Arrays)
+    assert isinstance(source.val, Arrays)
+    expected = evaluate_predictions(logits[0], source.test.y, val_logits=logits[1], val_labels=source.val.y)
+    assert evaluate_run(trained) == pytest.approx(expected, rel=1e-5)
+    broken = shutil.copytree(trained, tmp_path / "broken")
+    (broken / "teacher-0" / "result.json").unlink()
+    with pytest.raises(ValueError, match="teacher-0 is not finished"):
+        evaluate_run(broken)
+    with pytest.raises(ValueError, match="not a finished run"):
+        evaluate_run(broken / "teacher-0")
+    with pytest.raises(ValueError, match="not a finished run"):
+        evaluate_run(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("wrn10x1", (3, 8, 8)),
+        ("wrn16x2", (1, 8, 8)),
+        ("resnet18-small", (3, 32, 32)),
+        ("mlp", (5,)),
+        ("mlp", (2, 3, 4)),
+    ],
+)
+def test_networks_by_name(name: str, shape: tuple[int, ...]) -> None:
+    statistics = (0.5,) * shape[0], (0.2,) * shape[0]
+    net = build_network(name, 7, statistics, shape[1:] or shape)
+    assert net(torch.rand(2, *shape)).shape == (2, 7)
+
+
+def test_networks_that_are_not_there() -> None:
+    with pytest.raises(ValueError, match="did you mean 'resnet50'"):
+        build_network("resnet-50", 10, ((0.5,) * 3, (0.2,) * 3))
+    with pytest.raises(ValueError, match="expected 6n"):
+        build_network("wrn27x1", 10, ((0.5,) * 3, (0.2,) * 3))
+
+
+def test_the_space_and_the_augmentation_suit_the_data() -> None:
+    source = tiny()
+    assert space_of(source) is PIXELS
+    assert augmentation_of(RECIPE, source) is source.augment
+    plain = dataclasses.replace(RECIPE, data=DataRecipe(augment=False))
+    assert augmentation_of(plain, source) is None
+    with pytest.raises(ValueError, match=r"data\.augment: expected True"):
+        augmentation_of(plain, dataclasses.replace(source, augment=ResizedCrop(4)))
+    features = Arrays(torch.randn(20, 5), torch.arange(20) % 2)
+    space = space_of(dataclasses.replace(source, train=features))
+    assert space.low is None
+    torch.testing.assert_close(space.scale, 0.1 * features.x.std(0))
+    floats = Arrays(torch.rand(20, 1, 4, 4), torch.arange(20) % 2)
+    assert space_of(dataclasses.replace(source, train=floats)) is PIXELS

@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW
+from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, ReduceLROnPlateau
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from onefold import Teachers, batch_ensemble
+from onefold.api import distill, evaluate
+from onefold.engine import Diverged
+from onefold.methods import Method, plain
+from onefold.metrics import evaluate_predictions
+from onefold.objectives import dirichlet_mean, kd
+from onefold.perturb import InputSpace
+from onefold.run import RunFolder
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def net(classes: int = 3) -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes))
+
+
+def data(count: int, classes: int = 3) -> tuple[Tensor, Tensor]:
+    return torch.randint(256, (count, 1, 4, 4), dtype=torch.uint8), torch.arange(count) % classes
+
+
+class Pairs(Dataset[Any]):
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.x[index], int(self.y[index])
+
+
+def teachers(count: int = 2, classes: int = 3) -> Teachers:
+    return Teachers([net(classes) for _ in range(count)])
+
+
+def short(*arguments: Any, **changes: Any) -> Any:
+    given: dict[str, Any] = {"epochs": 2, "batch_size": 16, "lr": 0.02, "workers": 0}
+    return distill(*arguments, **(given | changes))
+
+
+def test_the_whole_thing_without_a_folder() -> None:
+    own, theirs = net(), teachers()
+    before = copy.deepcopy(own.state_dict()), copy.deepcopy(theirs.state_dict())
+    result = short(theirs, own, data(50), val=data(20), test=data(30))
+    assert type(result.model) is nn.Sequential
+    assert list(result.model.state_dict()) == list(own.state_dict())
+    assert not result.model.training
+    assert all(torch.equal(v, before[0][k]) for k, v in own.state_dict().items())
+    assert all(torch.equal(v, before[1][k]) for k, v in theirs.state_dict().items())
+    assert result.temperature == result.metrics["temperature"]
+    assert result.folder is None
+
+
+def test_all_ways_to_give_data_lead_to_the_same_network() -> None:
+    own, theirs, train, val, test = net(), teachers(), data(48), data(20), data(30)
+    results = [
+        short(theirs, own, wrap(*train), val=wrap(*val), test=wrap(*test))
+        for wrap in (lambda x, y: (x, y), lambda x, y: (x.numpy(), y.numpy()), TensorDataset, Pairs)
+    ]
+    for other in results[1:]:
+        assert all(torch.equal(v, other.model.state_dict()[k]) for k, v in results[0].model.state_dict().items())
+        assert other.metrics == results[0].metrics
+    loader = DataLoader(Pairs(*train), batch_size=16)
+    result = short(theirs, own, loader, val=DataLoader(Pairs(*val), batch_size=7), test=Pairs(*test))
+    assert result.metrics["count"] == 30
+
+
+def test_metrics_are_those_of_evaluate() -> None:
+    val, test = data(20), data(30)
+    result = short(teachers(), net(), data(50), val=val, test=test, method="kd", perturbation="tdiv")
+    assert evaluate(result.model, test, calibrate_on=val, device="cpu") == pytest.approx(result.metrics, rel=1e-5)
+    alone = short(teachers(), net(), data(50), val=val)
+    assert alone.metrics == pytest.approx(evaluate(alone.model, val), rel=1e-5)
+    assert alone.temperature is not None
+    assert "cnll" not in alone.metrics
+    proxy = short(teachers(), net(), data(50), test=test, method="proxy-end2", perturbation="none")
+    assert proxy.metrics == pytest.approx(evaluate(proxy.model, test, predict=dirichlet_mean), rel=1e-5)
+
+
+def test_a_teacher_is_made_the_same_way() -> None:
+    result = short(None, net(), data(50), test=data(30), method="supervised", perturbation="none", label_smoothing=0.1)
+    again = short([result.model, result.model], net(), data(50), test=data(30))
+    assert again.metrics.keys() >= {"acc", "nll"}
+
+
+def test_evaluation_of_ensembles_is_the_mean_of_their_softmax() -> None:
+    theirs, student, test = teachers(3), batch_ensemble(net(), 2, "normal").train(), data(30)
+    x = test[0] / 255
+    for ensemble in (theirs, student):
+        before = copy.deepcopy(ensemble.state_dict())
+        modes = [m.training for m in ensemble.modules()]
+        found = evaluate(ensemble, test)
+        logits = ensemble(x) if ensemble is theirs else student.at_rest(x)
+        expected = evaluate_predictions(logits.softmax(-1).mean(0).log(), test[1])
+        assert found == pytest.approx(expected, rel=1e-4)
+        assert modes == [m.training for m in ensemble.modules()]
+        assert all(torch.equal(v, before[k]) for k, v in ensemble.state_dict().items())
+    assert evaluate(list(theirs.networks), test) == evaluate(theirs, test)
+    training = net().train()
+    evaluate(training, test)
+    assert training[2].training
+    with pytest.raises(ValueError, match="model: expected a network"):
+        evaluate(3, test)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "scheduler"),
+    [
+        (lambda groups: AdamW(groups, betas=(0.8, 0.9)), None),
+        (lambda groups: SGD(groups), lambda o: CosineAnnealingLR(o, 8)),
+        (None, lambda o: OneCycleLR(o, [0.1, 0.2], total_steps=9)),
+    ],
+)
+def test_optimizers_and_schedulers_of_ones_own(tmp_path: Path, optimizer: Any, scheduler: Any) -> None:
+    given: dict[str, Any] = {"optimizer": optimizer, "scheduler": scheduler, "val": data(20)}
+    splits = data(50)
+
+    class Stop(Exception):
+        pass
+
+    class Stopper:
+        def update(self, done: int, *_: float) -> None:
+            if done == 8:
+                raise Stop
+
+        def message(self, text: str) -> None:
+            pass
+
+    theirs, own = teachers(), net()
+    straight = short(theirs, own, splits, **given)
+    with pytest.raises(Stop):
+        short(theirs, own, splits, out=tmp_path, progress=Stopper(), **given)
+    resumed = short(theirs, own, splits, out=tmp_path, **given)
+    assert all(torch.equal(v, resumed.model.state_dict()[k]) for k, v in straight.model.state_dict().items())
+    if scheduler is not None:
+        rates = [r["lr"] for r in RunFolder(tmp_path).metrics() if r["kind"] == "train"]
+        assert len(set(rates)) == 2
+
+
+def test_factors_get_their_rate_from_the_kind_of_optimizer() -> None:
+    seen: list[list[float]] = []
+
+    def make(kind: Any) -> Any:
+        def factory(groups: list[dict[str, Any]]) -> Any:
+            seen.append([group["lr"] for group in groups])
+            return kind(groups)
+
+        return factory
+
+    short(teachers(), net(), data(50), optimizer=make(SGD))
+    assert seen == [[0.02, 0.04]]
+    short(teachers(), net(), data(50), optimizer=make(AdamW))
+    assert seen[-1] == [0.02, 0.02]
+
+
+def test_a_folder_goes_on_refuses_and_is_left_alone(tmp_path: Path) -> None:
+    splits: dict[str, Any] = {"val": data(20), "test": data(30)}
+    theirs, own, train = teachers(), net(), data(50)
+    first = short(theirs, own, train, out=tmp_path, **splits)
+    again = short(theirs, net(), train, out=tmp_path, **splits)
+    assert all(torch.equal(v, again.model.state_dict()[k]) for k, v in first.model.state_dict().items())
+    for change, match in (
+        ({"lr": 0.01}, r"optim\.lr: 0.02 -> 0.01"),
+        ({"optimizer": AdamW}, r"run\.optimizer\.class: 'SGD' -> 'AdamW'"),
+        ({"method": "be"}, r"run\.method: 'latentbe' -> 'be'"),
+        ({"space": InputSpace(0.01)}, "space: "),
+    ):
+        with pytest.raises(ValueError, match=match):
+            short(theirs, own, train, out=tmp_path, **splits, **change)
+
+
+def test_a_method_of_ones_own() -> None:
+    result = short(teachers(), net(), data(50), test=data(30), method=Method("mine", plain, kd), perturbation="none")
+    assert 0 <= result.metrics["acc"] <= 1
+
+
+def test_options() -> None:
+    for change in ({"ema": 0.5}, {"clip": 0.1}, {"accumulate": 2}, {"precision": "bf16"}, {"augment": True}):
+        theirs, own, train = teachers(), net(), data(48)
+        base, other = short(theirs, own, train), short(theirs, own, train, **change)
+        assert any(not torch.equal(v, other.model.state_dict()[k]) for k, v in base.model.state_dict().items()), change
+
+
+class Counting(nn.Module):
+    """Counts the training steps it sees."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.steps = inner, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.steps += self.training
+        answer: Tensor = self.inner(x)
+        return answer
+
+
+LONG = torch.randint(9, (50, 16))
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"method": "kd"}, "perturbation: 'tdiv-sdiv' needs a student with members"),
+        ({"method": "latentbee"}, "did you mean 'latentbe'"),
+        ({"perturbation": "tdif"}, "did you mean 'tdiv'"),
+        ({"method": "supervised"}, "'supervised' has none"),
+        ({"teachers": [net()]}, "needs at least 2 teachers"),
+        ({"teachers": None}, "teachers: 'latentbe' needs them"),
+        ({"teachers": net()[1]}, "expected Teachers or a list"),
+        ({"teachers": teachers(2, 4)}, "student answers 3 classes and the teachers 4"),
+        ({"net": nn.Flatten}, r"net: expected a torch\.nn\.Module"),
+        ({"train": data(50, 4)}, "train: labels: expected classes 0 to 2, got 12 outside"),
+        ({"val": data(20, 5)}, r"val: labels: .*\n  val\[3\]: label 3"),
+        ({"test": data(20, 5)}, "test: labels: "),
+        ({"train": None}, "train: expected a Dataset"),
+        ({"train": 3}, "train: expected a Dataset"),
+        ({"train": (torch.randn(50, 1, 4, 4), torch.arange(50) % 3)}, r"space: .*InputSpace\.of"),
+        ({"train": Pairs(LONG, torch.arange(50) % 3)}, "floating-point"),
+        ({"train": (torch.full((50, 1, 4, 4), torch.nan), torch.arange(50) % 3)}, "train: expected finite inputs"),
+        (
+            {"train": data(49), "method": "kd", "perturbation": "none", "batch_size": 48},
+            "batch_size: 49 examples in batches of 48 .* single one for BatchNorm",
+        ),
+        (
+            {"train": data(48), "method": "kd", "perturbation": "none", "accumulate": 16},
+            r"\(worked through in 16 parts\) leave a single one",
+        ),
+        (
+            {"train": (torch.rand(50, 1, 5, 5), torch.arange(50) % 3)},
+            r"net: expected networks for .*\[8, 1, 5, 5\], got",
+        ),
+        ({"teachers": [nn.Linear(7, 3), nn.Linear(7, 3)]}, "teachers: expected networks for inputs torch.float32"),
+        ({"epochs": 0}, "epochs: expected a whole number of at least 1, got 0"),
+        ({"epochs": 2.5}, "epochs: expected a whole number"),
+        ({"alpha": 1.5}, "alpha: expected a share"),
+        ({"temperature": 0.0}, "temperature: expected a positive number"),
+        ({"lr": float("nan")}, "lr: expected a positive number, got nan"),
+        ({"weight_decay": -1.0}, "weight_decay: expected a number of at least 0"),
+        ({"batch_size": 0}, "batch_size: expected"),
+        ({"accumulate": 0}, "accumulate: expected"),
+        ({"warmup_epochs": 3}, "warmup_epochs: expected from 0 to the 2 epochs, got 3"),
+        ({"clip": 0.0}, "clip: expected a positive number"),
+        ({"ema": 1.0}, "ema: expected a decay between 0 and 1"),
+        ({"label_smoothing": 1.0}, "label_smoothing: expected"),
+        ({"precision": "fp8"}, "precision: expected"),
+        ({"device": "gpu"}, "device: expected auto, cpu"),
+        ({"optimizer": lambda _: 3}, "optimizer: expected a function"),
+        ({"optimizer": lambda groups: torch.optim.LBFGS(groups[0]["params"])}, "got LBFGS"),
+        ({"scheduler": lambda o: ReduceLROnPlateau(o)}, "got ReduceLROnPlateau"),
+        ({"scheduler": lambda _: 3}, "scheduler: expected a function"),
+        ({"out": "/proc/nowhere/run"}, "out: cannot write to /proc/nowhere/run"),
+    ],
+)
+def test_mistakes_are_found_before_any_training(changes: dict[str, Any], match: str) -> None:
+    counting = Counting(net())
+    given: dict[str, Any] = {"teachers": teachers(), "net": counting, "train": data(50)} | changes
+    first = [given.pop(name) for name in ("teachers", "net", "train")]
+    with pytest.raises(ValueError, match=match):
+        short(*first, **given)
+    assert counting.steps == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_no_cuda_where_asked() -> None:
+    with pytest.raises(ValueError, match="device: expected a device that is here, got 'cuda' and no CUDA; use 'cpu'"):
+        short(teachers(), net(), data(50), device="cuda")
+
+
+def test_a_warm_up_that_fits_is_chosen(tmp_path: Path) -> None:
+    short(teachers(), net(), data(50), out=tmp_path / "a")
+    assert RunFolder(tmp_path / "a").recipe["optim"]["warmup_epochs"] == 0.2
+
+
+def test_a_divergence_says_so_without_a_folder() -> None:
+    with pytest.raises(Diverged, match="there is no checkpoint yet"):
+        short(teachers(), net(), data(50), lr=1e30, epochs=4)
+
+
+def test_a_seed_decides_everything() -> None:
+    theirs, own, train = teachers(), net(), data(50)
+    models = [short(theirs, own, train, seed=seed, augment=True).model for seed in (3, 3, 4)]
+    states = [torch.cat([v.flatten().double() for v in m.state_dict().values()]) for m in models]
+    assert torch.equal(states[0], states[1])
+    assert not torch.equal(states[0], states[2])
