@@ -209,6 +209,22 @@ def test_the_best_epoch_is_served_and_the_first_of_equals(make_job: Any, tmp_pat
     assert not torch.equal(last["training"]["student"]["net.head.weight"], weights(result.model)["head.weight"])
 
 
+def test_the_loss_is_compiled_where_asked(make_job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    real = torch.compile
+
+    def quickly(function: Any) -> Any:
+        compiled.append(function)
+        return real(function, backend="eager")  # the tracing without the C++ compiler
+
+    monkeypatch.setattr(torch, "compile", quickly)
+    # Without a perturbation: another way to draw the same step would draw other numbers.
+    plain, traced = conduct(make_job(perturbation="none")), conduct(make_job(perturbation="none", compile=True))
+    assert len(compiled) == 1
+    for name, value in plain.model.state_dict().items():
+        torch.testing.assert_close(value, traced.model.state_dict()[name])
+
+
 def test_without_validation_the_last_is_served(make_job: Any, tmp_path: Path) -> None:
     result = conduct(make_job("kd", "none", val=None), RunFolder(tmp_path))
     assert result.temperature is None

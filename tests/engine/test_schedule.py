@@ -29,8 +29,9 @@ def test_every_group_keeps_its_own_base() -> None:
     twin = SGD(student.parameter_groups(0.1, 0.0), lr=0.1)
     reference = LambdaLR(twin, lambda t: 0.01 + 0.99 * t / 5 if t < 5 else 0.5 * (1 + math.cos(math.pi * (t - 5) / 15)))
     for step in range(20):
-        schedule.before(step)
+        told = schedule.before(step)
         rates = [group["lr"] for group in optimizer.param_groups]
+        assert told == rates[0]
         assert rates == pytest.approx([group["lr"] for group in twin.param_groups])
         assert rates[1] == pytest.approx(4 * rates[0])
         twin.step()
@@ -51,7 +52,7 @@ def test_a_given_scheduler_is_stepped_and_remembered() -> None:
     optimizer = SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = Given(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
     for step in range(3):
-        schedule.before(step)
+        assert schedule.before(step) == 0.5**step
         optimizer.step()
         schedule.after()
     assert optimizer.param_groups[0]["lr"] == 0.125

@@ -104,6 +104,24 @@ def test_teachers_picked_by_a_device_index(no_waiting: Any) -> None:
     torch.testing.assert_close(picked, teachers(x)[index], rtol=1e-4, atol=1e-4)
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 6, batch_first=True)
+        self.head = nn.Linear(6, K)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.head(self.lstm(x)[0][:, -1]))
+
+
+def test_recurrent_networks_can_be_perturbed() -> None:
+    teachers = Teachers([Recurrent() for _ in range(M)]).cuda()
+    x = torch.rand(B, 7, 4, device="cuda")
+    student = batch_ensemble(Recurrent().cuda(), M, "normal", example=x)
+    moved = tdiv_sdiv(x, teachers, student)
+    assert bool((moved != x).any())
+
+
 def test_loss_and_backward_in_a_cuda_graph() -> None:
     """The step can be captured whole; a replay draws new pairs and gives finite, changing losses."""
     torch.manual_seed(0)
@@ -113,7 +131,7 @@ def test_loss_and_backward_in_a_cuda_graph() -> None:
 
     def step() -> Tensor:
         student.zero_grad(set_to_none=False)
-        loss = distillation_loss(x, y, student, teachers, one_to_one, tdiv_sdiv)
+        loss = distillation_loss(x, y, student, teachers, one_to_one, PERTURBATIONS["tdiv-sdiv"].perturb)
         loss.backward()
         return loss.detach()
 

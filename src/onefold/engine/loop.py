@@ -52,8 +52,7 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Position:
             epoch, first = divmod(at.step, steps)
             training.student.train()
             for x, labels in training.train.batches(epoch, first):
-                training.schedule.before(at.step)
-                rate = training.rate
+                rate = training.schedule.before(at.step)
                 losses.append(one_step(training, x, labels, losses, at.step, keeper), rate)
                 training.schedule.after()
                 at.step += 1

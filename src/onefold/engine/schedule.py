@@ -13,7 +13,8 @@ from torch.optim.lr_scheduler import LRScheduler
 class Schedule(Protocol):
     """Sets the rates for a step, and is told when the step is done."""
 
-    def before(self, step: int) -> None: ...
+    def before(self, step: int) -> float:
+        """Sets the rates; returns that of the weights."""
 
     def after(self) -> None: ...
 
@@ -39,13 +40,14 @@ class WarmupCosine:
         self.optimizer, self.steps, self.warmup, self.start = optimizer, steps, warmup, start
         self.rates = [float(group["lr"]) for group in optimizer.param_groups]
 
-    def before(self, step: int) -> None:
+    def before(self, step: int) -> float:
         multiplier = warmup_cosine(step, self.steps, self.warmup, self.start)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate * multiplier)  # in place: a captured step reads it from there
             else:
                 group["lr"] = rate * multiplier
+        return self.rates[0] * multiplier  # known without a look at the device
 
     def after(self) -> None:
         """Nothing to remember."""
@@ -63,8 +65,8 @@ class Given:
     def __init__(self, scheduler: LRScheduler) -> None:
         self.scheduler = scheduler
 
-    def before(self, step: int) -> None:
-        """It has set the rates already."""
+    def before(self, step: int) -> float:  # noqa: ARG002
+        return float(self.scheduler.optimizer.param_groups[0]["lr"])  # set when the step before was done
 
     def after(self) -> None:
         self.scheduler.step()

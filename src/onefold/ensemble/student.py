@@ -266,12 +266,21 @@ def factor_count(layer: RankOne, weight_name: str, members: int) -> int:
 def logits_of(net: nn.Module, x: Tensor, substitutes: dict[str, Tensor] | None = None) -> Tensor:
     """Logits `[B, K]` of a network, some of its parameters replaced where asked."""
     refuse_bytes(x)
-    output = net(x) if substitutes is None else torch.func.functional_call(net, substitutes, (x,))
+    # cuDNN has no gradient for a recurrent layer in evaluation mode; torch's own implementation has.
+    with torch.backends.cudnn.flags(enabled=False) if recurrent(net, x) else contextlib.nullcontext():
+        output = net(x) if substitutes is None else torch.func.functional_call(net, substitutes, (x,))
     logits = getattr(output, "logits", output)  # the classifiers of transformers answer with a record
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         shape = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(f"{type(net).__name__}: expected a network that answers logits [B, K], got {shape}")
     return logits
+
+
+def recurrent(net: nn.Module, x: Tensor) -> bool:
+    """Whether a gradient with respect to x goes through a recurrent layer on a GPU at rest."""
+    if torch.compiler.is_compiling() or not (x.is_cuda and x.requires_grad) or net.training:
+        return False
+    return any(isinstance(module, nn.RNNBase) for module in net.modules())
 
 
 def refuse_bytes(x: Tensor) -> None:
