@@ -22,7 +22,8 @@ LAYERS = [
     ["api"],
     ["report"],
     ["demo"],
-    ["cli", "__main__"],
+    ["cli"],
+    ["__main__"],
 ]
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 # The report draws from run folders alone.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor import config as inductor_config
 
 from onefold import Teachers
 from onefold.engine.step import distillation_loss
@@ -137,13 +138,12 @@ def test_compiled_into_one_graph(kind: type[nn.Module], method: Method, perturba
     compare(kind, method, perturbation, "aot_eager")
 
 
+@pytest.mark.filterwarnings("default")  # those of the code generator are not ours
 @pytest.mark.parametrize(("kind", "method", "perturbation"), [p for p in TABLE if p.id in CHOSEN])
-def test_inductor(
-    kind: type[nn.Module], method: Method, perturbation: Perturbing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inductor(kind: type[nn.Module], method: Method, perturbation: Perturbing) -> None:
     # Inductor draws random numbers in an order of its own unless told to draw as eager does.
-    monkeypatch.setattr(torch._inductor.config, "fallback_random", True)
-    compare(kind, method, perturbation, "inductor")
+    with inductor_config.patch(fallback_random=True):
+        compare(kind, method, perturbation, "inductor")
 
 
 @pytest.mark.parametrize(("kind", "method", "perturbation"), TABLE)

@@ -62,7 +62,7 @@ def test_the_divergence_in_many_digits(scale: float, spread: float) -> None:
     torch.manual_seed(3)
     student = scale * torch.randn(1, 1, 4, dtype=torch.float64)
     teachers = torch.randn(1, 1, 4, dtype=torch.float64) + spread * torch.randn(3, 1, 4, dtype=torch.float64)
-    with mpmath.workdps(700):
+    with mpmath.workdps(700):  # type: ignore[no-untyped-call]
         powers = [[mpmath.exp(mpmath.mpf(v)) for v in row] for row in teachers[:, 0].tolist()]
         members = [[v / sum(row) for v in row] for row in powers]
         p = [sum(column) / 3 for column in zip(*members, strict=True)]

@@ -93,6 +93,15 @@ def _last_linear(model: nn.Module, example: Tensor | None) -> str | None:
     return name
 
 
+class Tracer(torch.fx.Tracer):
+    """Looks only into modules with a linear layer in them: what others do on the way does not matter."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return super().is_leaf_module(m, module_qualified_name) or not any(
+            isinstance(c, nn.Linear) for c in m.modules()
+        )
+
+
 def _traced(model: nn.Module) -> tuple[bool, str | None]:
     """Whether the forward pass can be traced, and the linear layer that ends it."""
     # The trace starts inside these and would not see them.
@@ -105,7 +114,7 @@ def _traced(model: nn.Module) -> tuple[bool, str | None]:
             # As called with the inputs alone; otherwise a stand-in would take the place of every default.
             parameters = inspect.signature(root.forward).parameters.values()
             defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-            graph = torch.fx.Tracer().trace(root, concrete_args=defaults)
+            graph = Tracer().trace(root, concrete_args=defaults)
     except Exception:  # whatever a forward pass may do with a stand-in
         return False, None
     (answer,) = next(node for node in graph.nodes if node.op == "output").args

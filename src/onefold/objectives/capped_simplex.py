@@ -126,7 +126,7 @@ def root_on_plane(matrix: Tensor, eye: Tensor) -> Tensor:
     members = matrix.shape[-1]
     # The diagonal, spread over twenty decades near the solution, is scaled to one; teachers that agree leave
     # a pivot of zero, which is kept off it.
-    scale = matrix.diagonal(dim1=-2, dim2=-1).rsqrt().unsqueeze(-1)
+    scale = (matrix * eye).sum(-1, keepdim=True).rsqrt()
     matrix = matrix * scale * scale.mT + 512 * torch.finfo(matrix.dtype).eps * eye
     rest, rows = torch.cat((matrix, eye * scale), -1), []
     for _ in range(members):
