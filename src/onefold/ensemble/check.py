@@ -214,7 +214,7 @@ def shuffled(net: Module, seed: int) -> Module:
     draws = torch.Generator().manual_seed(seed)
     for parameter in net.parameters():
         order = torch.randperm(parameter.numel(), generator=draws).to(parameter.device)
-        parameter.data = parameter.data.flatten()[order].reshape(parameter.shape)
+        parameter.data.copy_(parameter.data.flatten()[order].reshape(parameter.shape))
     return net
 
 

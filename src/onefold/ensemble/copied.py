@@ -30,7 +30,11 @@ def copied(net: Module) -> Module:
                     f"net: its attribute '{where}' is a function that closes over a module of the network, and a copy "
                     "would go on using the original; make it a method"
                 )
-    return copy.deepcopy(net, memo)
+    net = copy.deepcopy(net, memo)
+    for module in net.modules():
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()  # a GPU wants them in one piece, which a copy tears apart
+    return net
 
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
