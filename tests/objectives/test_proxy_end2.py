@@ -116,5 +116,7 @@ def test_prediction_is_the_mean_of_the_dirichlet() -> None:
     both = torch.randn(2, 5, 10, dtype=torch.float64)
     expected = (Dirichlet(both[0].exp() + 1).mean + Dirichlet(both[1].exp() + 1).mean) / 2
     torch.testing.assert_close(dirichlet_mean(both).exp(), expected)
+    large = torch.tensor([[[20.1, 20.5, 22.0]]], dtype=torch.float64)
+    torch.testing.assert_close(dirichlet_mean(large).exp(), Dirichlet(large[0].exp() + 1).mean, rtol=1e-13, atol=0)
     huge = dirichlet_mean(torch.tensor([[[1e4, -1e4, 0.0]]]))
     assert bool(huge.isfinite().all())
