@@ -40,26 +40,28 @@ class RankOneAttention(RankOne):
         output_weights = own.out_proj.member_weights()
         members = output_weights.shape[0]
 
-        def parts(x: Tensor | None, dim: int) -> tuple[Tensor | None, ...]:
+        def parts(x: Tensor | None, dim: int) -> tuple[Any, ...]:
             return (None,) * members if x is None else self.split(x, members, dim).unbind(dim)
 
-        dim = 0 if own.batch_first else 1
-        # The same tensor is split once: the attention function recognises self-attention by identity.
-        split = {id(x): parts(x, dim) for x in (query, key, value)}
+        # The attention function wants the sequence first, and recognises self-attention by identity.
+        same_keys, same_values = key is query, value is key
+        if own.batch_first:
+            query = query.transpose(0, 1)
+            key = query if same_keys else key.transpose(0, 1)
+            value = key if same_values else value.transpose(0, 1)
+        queries = parts(query, 1)
+        keys = queries if same_keys else parts(key, 1)
+        values = keys if same_values else parts(value, 1)
         padding_masks = parts(key_padding_mask, 0)
         masks = parts(attn_mask, 0) if attn_mask is not None and attn_mask.dim() == 3 else (attn_mask,) * members
         outputs: list[Tensor] = []
         attentions: list[Tensor] = []
         for m in range(members):
-            q, k, v = (cast(Tensor, split[id(x)][m]) for x in (query, key, value))
-            if own.batch_first:
-                swapped = {id(x): x.transpose(0, 1) for x in (q, k, v)}
-                q, k, v = swapped[id(q)], swapped[id(k)], swapped[id(v)]
             own_weights = {name: w[m] for name, w in weights.items()}
             output, attention = F.multi_head_attention_forward(
-                q,
-                k,
-                v,
+                queries[m],
+                keys[m],
+                values[m],
                 own.embed_dim,
                 own.num_heads,
                 own_weights.pop("in_proj_weight", None),
@@ -79,7 +81,8 @@ class RankOneAttention(RankOne):
                 is_causal=is_causal,
                 **own_weights,
             )
-            outputs.append(output.transpose(0, 1) if own.batch_first else output)
+            outputs.append(output)
             if attention is not None:
                 attentions.append(attention)
-        return torch.cat(outputs, dim), torch.cat(attentions) if attentions else None
+        whole = torch.cat(outputs, 1)
+        return whole.transpose(0, 1) if own.batch_first else whole, torch.cat(attentions) if attentions else None
