@@ -17,7 +17,7 @@ SAVED = "_fast_path_before"
 def turn_off(net: nn.Module) -> None:
     for module in net.modules():
         for cls, (attribute, off) in SWITCHES.items():
-            if isinstance(module, cls) and hasattr(module, attribute):
+            if isinstance(module, cls) and hasattr(module, attribute) and SAVED not in module.__dict__:
                 setattr(module, SAVED, getattr(module, attribute))
                 setattr(module, attribute, off)
 
