@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onefold.ensemble.attention import RankOneAttention
+from onefold.ensemble.convolution import MemberConvolution, suits
 from onefold.ensemble.rank_one import R, RankOne, S
 
 
@@ -44,7 +45,11 @@ class RankOneConv(RankOne):
         weights = self.member_weights()
         self.check_batched(x, weights.dim() - 1)
         inputs = self.split(x, weights.shape[0], 0)
-        apply = cast(Any, self)._conv_forward
+        own = cast(Any, self)
+        if suits(self, x):
+            settings = (own.stride, own.padding, own.dilation, False, [0] * len(own.stride), own.groups)
+            return cast(Tensor, MemberConvolution.apply(inputs, weights, self.bias, settings)).flatten(0, 1)
+        apply = own._conv_forward
         return torch.cat([apply(h, w, self.bias) for h, w in zip(inputs.unbind(), weights.unbind(), strict=True)])
 
 
