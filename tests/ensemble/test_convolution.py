@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -24,8 +26,9 @@ def test_against_a_loop(groups: int, biased: bool) -> None:
 
     loop = torch.stack([F.conv2d(h, w, bias, 2, 1, 1, groups) for h, w in zip(x, weights, strict=True)])
     torch.testing.assert_close(at_once(x, weights, bias), loop)
-    assert torch.autograd.gradcheck(at_once, (x, weights, bias))
-    assert torch.autograd.gradgradcheck(at_once, (x, weights, bias))
+    inputs: Any = (x, weights, bias)
+    assert torch.autograd.gradcheck(at_once, inputs)
+    assert torch.autograd.gradgradcheck(at_once, inputs)
 
 
 def test_only_what_is_asked_for() -> None:
