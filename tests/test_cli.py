@@ -222,7 +222,7 @@ def test_another_recipe_in_the_same_folder(teachers: Path, capsys: Capture) -> N
     assert main(["train", "digits", *QUICK, "--optim.lr", "0.3", "--out", str(teachers)]) == 2
     told = capsys.readouterr().err
     assert "another recipe" in told
-    assert "optim.lr: 0.1 -> 0.3" in told
+    assert f"optim.lr: {recipe_named('digits').optim.lr} -> 0.3" in told
 
 
 def test_a_traceback_only_with_debug(capsys: Capture) -> None:
