@@ -10,7 +10,8 @@ def digits() -> Recipe:
 
     Epochs, batch size, learning rate and decay were compared on the validation split, among some that two cores manage
     in the demo's time. The test tables of two earlier settings had been seen by then, and their large deviations were
-    why others were tried: this setting is not blind to the test split. With the paper's (0.1 and 0.0005) LatentBE's factors now and then went far from one in the first
+    why others were tried: this setting is not blind to the test split. With the
+    paper's (0.1 and 0.0005) LatentBE's factors now and then went far from one in the first
     of these 390 steps, where the decay has no time to bring them back, and the average of the members was poor though
     each of them was good. The 200 images of the validation split do not tell epochs apart, so that only the last
     network is evaluated, and kept.
