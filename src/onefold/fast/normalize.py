@@ -1,0 +1,154 @@
+"""BatchNorm between two rank-one layers, with all that surrounds it in one operation.
+
+The layer before multiplies its outputs by s_m, the layer after its inputs by r_m, and an activation often stands
+between. With statistics over all members' images,
+
+    z_m = r_m o relu(gamma o (s_m o y_m - mu) / sigma + beta),
+
+which is one affine function of y_m for each member and channel. Its gradient needs, of all activations, the members'
+sums of g and g o y alone: those of r, s, gamma and beta follow from them without another look at the activations.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from onefold.fast import passes
+
+
+class Norm(NamedTuple):
+    """What is fixed about a normalisation; `shared`: its input is needed elsewhere too."""
+
+    members: int
+    eps: float
+    momentum: float
+    relu: bool
+    shared: bool
+
+
+class Normalize(torch.autograd.Function):
+    """In training: statistics of the batch, which move the running ones."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        y: Tensor,
+        s: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        r: Tensor | None,
+        mean: Tensor | None,
+        var: Tensor | None,
+        norm: Norm,
+    ) -> Any:
+        given, y = y, passes.innermost_channels(y)
+        running = None if mean is None or var is None else (mean, var)
+        table = passes.moments(y, s, weight, bias, running, norm.momentum, norm.eps, norm.members)
+        ctx.save_for_backward(y, s, weight, bias, r, table)
+        ctx.norm = norm
+        ctx.set_materialize_grads(False)
+        z = passes.affine(y, table[: norm.members], table[3 * norm.members], r, norm.relu)
+        return (z, given) if norm.shared else z
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        y, s, weight, bias, r, table = ctx.saved_tensors
+        norm: Norm = ctx.norm
+        m = norm.members
+        dz, also = gradients[0], gradients[1] if norm.shared else None
+        if dz is None:
+            return also, None, None, None, None, None, None, None
+        dz = passes.innermost_channels(dz)
+        also = None if also is None else passes.innermost_channels(also)
+        found = passes.gradient_table(dz, y, table, s, weight, bias, r, norm.relu, m)
+        dy = passes.gradient(dz, y, table[:m], table[3 * m], found[: 3 * m], None, also, norm.relu)
+        return (
+            dy,
+            None if s is None else found[3 * m : 4 * m],
+            None if weight is None else found[5 * m],
+            None if bias is None else found[5 * m + 1],
+            None if r is None else found[4 * m : 5 * m],
+            None,
+            None,
+            None,
+        )
+
+
+class Rest(torch.autograd.Function):
+    """At rest: the running statistics, and a gradient for the input alone."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        y: Tensor,
+        s: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        r: Tensor | None,
+        mean: Tensor,
+        var: Tensor,
+        norm: Norm,
+    ) -> Any:
+        given, y = y, passes.innermost_channels(y)
+        table = passes.rest_table(s, weight, bias, mean, var, norm.eps, norm.members)
+        if any(ctx.needs_input_grad[:1]):
+            ctx.save_for_backward(y if norm.relu else None, r, table)
+        ctx.norm = norm
+        ctx.set_materialize_grads(False)
+        z = passes.affine(y, table[:-1], table[-1], r, norm.relu)
+        return (z, given) if norm.shared else z
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        y, r, table = ctx.saved_tensors
+        norm: Norm = ctx.norm
+        dz, also = gradients[0], gradients[1] if norm.shared else None
+        if dz is None:
+            return also, None, None, None, None, None, None, None
+        dz = passes.innermost_channels(dz)
+        also = None if also is None else passes.innermost_channels(also)
+        dy = passes.gradient(dz, dz if y is None else y, table[:-1], table[-1], None, r, also, norm.relu)
+        return dy, None, None, None, None, None, None, None
+
+
+class Scale(torch.autograd.Function):
+    """(1 + s_m) o y_m + x, where x may be absent."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, s: Tensor, x: Tensor | None) -> Tensor:
+        y = passes.innermost_channels(y)
+        ctx.save_for_backward(y if ctx.needs_input_grad[1] else None, s)
+        ctx.has_x = x is not None
+        return passes.scaled_sum(y, s, None if x is None else passes.innermost_channels(x.to(y.dtype)))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (g,) = gradients
+        y, s = ctx.saved_tensors
+        dy, ds = passes.scaled_gradient(passes.innermost_channels(g), y, s)
+        return dy, ds, g if ctx.has_x else None
+
+
+def normalize(
+    y: Tensor,
+    s: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    r: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    training: bool,
+    norm: Norm,
+) -> Any:
+    """z, or z and y where the norm is `shared`."""
+    function = Normalize if training else Rest
+    return function.apply(y, s, weight, bias, r, mean, var, norm)
+
+
+def scale(y: Tensor, s: Tensor, x: Tensor | None = None) -> Tensor:
+    """Channel c of member m times 1 + s_mc, plus x."""
+    result: Tensor = Scale.apply(y, s, x)  # type: ignore[no-untyped-call]
+    return result
