@@ -51,7 +51,7 @@ class RankOneConv(RankOne):
     def forward(self, x: Tensor) -> Tensor:
         if x.is_cuda or self.on_activations:
             self.check_batched(x, self.weight.dim())
-            self.split(x, getattr(self, R.format("weight")).shape[0], 0)
+            self.check_rows(x, getattr(self, R.format("weight")).shape[0], 0)
             y = cast(Any, self)._conv_forward(scaled(x, getattr(self, R.format("weight"))), self.weight, None)
             y = scaled(y, getattr(self, S.format("weight")))
             return y if self.bias is None else y + self.bias.reshape(-1, *(1,) * (x.dim() - 2)).to(y.dtype)

@@ -89,7 +89,7 @@ class Convolve(torch.autograd.Function):
         elif needed[1]:
             dw = gradient_of_weight(g, x, rounded, weight, ctx.settings)
         if needed[0]:
-            empty = g.new_empty(1).expand(ctx.shape) if x is None else x  # only its shape counts
+            empty = innermost_empty(g, ctx.shape) if x is None else x
             dx = backward_of(g, empty, rounded, ctx.settings, (True, False))[0]
             dx = dx[:, : ctx.channels].to(ctx.kind) if dx.shape[1] != ctx.channels else dx.to(ctx.kind)
         if needed[3]:
@@ -105,6 +105,12 @@ def gradient_of_weight(g: Tensor, x: Tensor, rounded: Tensor, weight: Tensor, se
 
 def backward_of(g: Tensor, x: Tensor, w: Tensor, settings: tuple[Any, ...], wanted: tuple[bool, bool]) -> Any:
     return torch.ops.aten.convolution_backward(g, x, w, None, *settings, [*wanted, False])
+
+
+def innermost_empty(like: Tensor, shape: torch.Size) -> Tensor:
+    """Stands in for an input of which only shape and layout are needed."""
+    order = [0, *range(2, len(shape)), 1]
+    return like.new_empty([shape[k] for k in order]).movedim(-1, 1)
 
 
 def filled_up(x: Tensor) -> Tensor:

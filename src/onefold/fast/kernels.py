@@ -141,30 +141,101 @@ def affine_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def rest_table_kernel(  # type: ignore[no-untyped-def]
+def at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S: tl.constexpr, AFFINE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """a and b of a member, from the running statistics."""
+    rstd = 1.0 / tl.sqrt(tl.load(var + c, mask=there, other=1.0) + eps)
+    gamma = rstd * tl.load(weight + c, mask=there, other=0.0) if AFFINE else rstd
+    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
+    shift = beta - tl.load(mean + c, mask=there, other=0.0) * gamma
+    scale = gamma * (1.0 + tl.load(s + member * channels + c, mask=there, other=0.0)) if HAS_S else gamma
+    return scale, shift
+
+
+@jit
+def rest_kernel(  # type: ignore[no-untyped-def]
+    y,
     s,
     weight,
     bias,
     mean,
     var,
-    table,
+    r,
+    z,
+    rows,
     channels,
+    chunk,
     eps,
-    MEMBERS: tl.constexpr,
     HAS_S: tl.constexpr,
     AFFINE: tl.constexpr,
+    RELU: tl.constexpr,
+    HAS_R: tl.constexpr,
+    ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """table `[M + 1, C]`: a of each member and b, from the running statistics."""
-    c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    """z = relu(a y + b) (1 + r), with a and b from the running statistics."""
+    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    c = block * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
-    rstd = 1.0 / tl.sqrt(tl.load(var + c, mask=there, other=1.0) + eps)
-    gamma = rstd * tl.load(weight + c, mask=there, other=0.0) if AFFINE else rstd
-    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
-    for m in tl.static_range(MEMBERS):
-        factor = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
-        tl.store(table + m * channels + c, gamma * factor, mask=there)
-    tl.store(table + MEMBERS * channels + c, beta - tl.load(mean + c, mask=there, other=0.0) * gamma, mask=there)
+    scale, shift = at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S, AFFINE)
+    factor = 1.0 + tl.load(r + member * channels + c, mask=there, other=0.0) if HAS_R else scale
+    base = member.to(tl.int64) * rows * channels
+    start, end = split * chunk, min(split * chunk + chunk, rows)
+    for row in range(start, end, ROWS):
+        at = row + tl.arange(0, ROWS)
+        here = (at < end)[:, None] & there[None, :]
+        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
+        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+        if RELU:
+            value = tl.maximum(value, 0.0)
+        if HAS_R:
+            value = value * factor[None, :]
+        tl.store(z + offset, value, mask=here)
+
+
+@jit
+def rest_gradient_kernel(  # type: ignore[no-untyped-def]
+    dz,
+    y,
+    s,
+    weight,
+    bias,
+    mean,
+    var,
+    r,
+    also,
+    dy,
+    rows,
+    channels,
+    chunk,
+    eps,
+    HAS_S: tl.constexpr,
+    AFFINE: tl.constexpr,
+    RELU: tl.constexpr,
+    HAS_R: tl.constexpr,
+    ALSO: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """dy = a (1 + r) g (+ also), where g is dz let through by the activation."""
+    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    c = block * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    scale, shift = at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S, AFFINE)
+    of_g = scale * (1.0 + tl.load(r + member * channels + c, mask=there, other=0.0)) if HAS_R else scale
+    base = member.to(tl.int64) * rows * channels
+    start, end = split * chunk, min(split * chunk + chunk, rows)
+    for row in range(start, end, ROWS):
+        at = row + tl.arange(0, ROWS)
+        here = (at < end)[:, None] & there[None, :]
+        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
+        g = tl.load(dz + offset, mask=here, other=0.0).to(tl.float32)
+        if RELU:
+            value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
+            g = tl.where(value * scale[None, :] + shift[None, :] > 0, g, 0.0)
+        result = g * of_g[None, :]
+        if ALSO:
+            result += tl.load(also + offset, mask=here, other=0.0).to(tl.float32)
+        tl.store(dy + offset, result, mask=here)
 
 
 @jit
@@ -290,29 +361,19 @@ def gradient_kernel(  # type: ignore[no-untyped-def]
     channels,
     chunk,
     RELU: tl.constexpr,
-    CENTRED: tl.constexpr,
-    FACTOR: tl.constexpr,
     ALSO: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """dy = c1 g + c2 y + c3 (+ also), with c1, c2, c3 `[M, C]` and g as above.
-
-    At rest (not CENTRED) there is no c2 and c3, and c1 is a (1 + r), with r in its place where FACTOR says so.
-    """
+    """dy = c1 g + c2 y + c3 (+ also), with c1, c2, c3 `[M, C]` and g as above."""
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
     scale = tl.load(a + member * channels + c, mask=there, other=0.0)
     shift = tl.load(b + c, mask=there, other=0.0)
-    if CENTRED:
-        of_g = tl.load(c1 + member * channels + c, mask=there, other=0.0)
-    elif FACTOR:
-        of_g = scale * (1.0 + tl.load(c1 + member * channels + c, mask=there, other=0.0))
-    else:
-        of_g = scale
-    of_y = tl.load(c2 + member * channels + c, mask=there, other=0.0) if CENTRED else scale
-    constant = tl.load(c3 + member * channels + c, mask=there, other=0.0) if CENTRED else scale
+    of_g = tl.load(c1 + member * channels + c, mask=there, other=0.0)
+    of_y = tl.load(c2 + member * channels + c, mask=there, other=0.0)
+    constant = tl.load(c3 + member * channels + c, mask=there, other=0.0)
     base = member.to(tl.int64) * rows * channels
     start, end = split * chunk, min(split * chunk + chunk, rows)
     for row in range(start, end, ROWS):
@@ -320,12 +381,10 @@ def gradient_kernel(  # type: ignore[no-untyped-def]
         here = (at < end)[:, None] & there[None, :]
         offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
         g = tl.load(dz + offset, mask=here, other=0.0).to(tl.float32)
-        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32) if RELU or CENTRED else g
+        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
         if RELU:
             g = tl.where(value * scale[None, :] + shift[None, :] > 0, g, 0.0)
-        result = g * of_g[None, :]
-        if CENTRED:
-            result += value * of_y[None, :] + constant[None, :]
+        result = g * of_g[None, :] + value * of_y[None, :] + constant[None, :]
         if ALSO:
             result += tl.load(also + offset, mask=here, other=0.0).to(tl.float32)
         tl.store(dy + offset, result, mask=here)

@@ -64,7 +64,7 @@ class Normalize(torch.autograd.Function):
         dz = passes.innermost_channels(dz)
         also = None if also is None else passes.innermost_channels(also)
         found = passes.gradient_table(dz, y, table, s, weight, bias, r, norm.relu, m)
-        dy = passes.gradient(dz, y, table[:m], table[3 * m], found[: 3 * m], None, also, norm.relu)
+        dy = passes.gradient(dz, y, table[:m], table[3 * m], found[: 3 * m], also, norm.relu)
         return (
             dy,
             None if s is None else found[3 * m : 4 * m],
@@ -78,7 +78,7 @@ class Normalize(torch.autograd.Function):
 
 
 class Rest(torch.autograd.Function):
-    """At rest: the running statistics, and a gradient for the input alone."""
+    """At rest: the running statistics."""
 
     @staticmethod
     def forward(
@@ -93,25 +93,45 @@ class Rest(torch.autograd.Function):
         norm: Norm,
     ) -> Any:
         given, y = y, passes.innermost_channels(y)
-        table = passes.rest_table(s, weight, bias, mean, var, norm.eps, norm.members)
-        if any(ctx.needs_input_grad[:1]):
-            ctx.save_for_backward(y if norm.relu else None, r, table)
+        ctx.learned = any(ctx.needs_input_grad[1:])
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(y if norm.relu or ctx.learned else None, s, weight, bias, r, mean, var)
         ctx.norm = norm
         ctx.set_materialize_grads(False)
-        z = passes.affine(y, table[:-1], table[-1], r, norm.relu)
+        at = passes.Resting(s, weight, bias, mean, var, norm.eps, norm.members)
+        z = passes.rest(y, at, r, norm.relu)
         return (z, given) if norm.shared else z
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        y, r, table = ctx.saved_tensors
+        y, s, weight, bias, r, mean, var = ctx.saved_tensors
         norm: Norm = ctx.norm
         dz, also = gradients[0], gradients[1] if norm.shared else None
         if dz is None:
             return also, None, None, None, None, None, None, None
         dz = passes.innermost_channels(dz)
         also = None if also is None else passes.innermost_channels(also)
-        dy = passes.gradient(dz, dz if y is None else y, table[:-1], table[-1], None, r, also, norm.relu)
-        return dy, None, None, None, None, None, None, None
+        at = passes.Resting(s, weight, bias, mean, var, norm.eps, norm.members)
+        dy = passes.rest_gradient(dz, y if norm.relu else None, at, r, also)
+        learned = learned_at_rest(dz, y, at, r, norm.relu) if ctx.learned else (None, None, None, None)
+        return dy, *learned, None, None, None
+
+
+def learned_at_rest(
+    dz: Tensor, y: Tensor, at: passes.Resting, r: Tensor | None, relu: bool
+) -> tuple[Tensor | None, ...]:
+    """Gradients of s, gamma, beta and r with the statistics held: who trains with BatchNorm at rest does so rarely."""
+    values = passes.sums_type(passes.by_member(y, at.members))
+    with torch.enable_grad():
+        learned = [t if t is None else t.detach().requires_grad_() for t in (at.s, at.weight, at.bias, r)]
+        s, weight, bias, r = learned
+        a, b = at._replace(s=s, weight=weight, bias=bias).table()
+        z = values * a[:, None] + b
+        z = z.relu() if relu else z
+        z = z if r is None else z * (1 + r[:, None])
+        wanted = [t for t in learned if t is not None]
+        found = iter(torch.autograd.grad(z, wanted, passes.by_member(dz, at.members).to(z.dtype)))
+    return tuple(None if t is None else next(found) for t in learned)
 
 
 class Scale(torch.autograd.Function):
@@ -121,7 +141,7 @@ class Scale(torch.autograd.Function):
     def forward(ctx: Any, y: Tensor, s: Tensor, x: Tensor | None) -> Tensor:
         y = passes.innermost_channels(y)
         ctx.save_for_backward(y if ctx.needs_input_grad[1] else None, s)
-        ctx.has_x = x is not None
+        ctx.of_x = None if x is None else x.dtype
         return passes.scaled_sum(y, s, None if x is None else passes.innermost_channels(x.to(y.dtype)))
 
     @staticmethod
@@ -129,7 +149,7 @@ class Scale(torch.autograd.Function):
         (g,) = gradients
         y, s = ctx.saved_tensors
         dy, ds = passes.scaled_gradient(passes.innermost_channels(g), y, s)
-        return dy, ds, g if ctx.has_x else None
+        return dy, ds, None if ctx.of_x is None else g.to(ctx.of_x)
 
 
 def normalize(

@@ -5,11 +5,13 @@ Activations are `[M * B, C, ...]`; factors `[M, C]` come as offsets from one.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 TILE = 8192  # elements a program holds at once
-PROGRAMS = 264  # two for each processor of an H100 or H200; a reduction has as many parts
+PROGRAMS = 256  # about two for each processor of an H100 or H200; a reduction has as many parts
 
 
 def on_gpu(y: Tensor) -> bool:
@@ -113,36 +115,81 @@ def moments(
     return torch.cat([scale * gamma * rstd, mean, var, torch.stack([beta - mu * gamma * rstd, mu, rstd])])
 
 
-def rest_table(
-    s: Tensor | None, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float, members: int
-) -> Tensor:
-    """`[M + 1, C]`: a of each member and b, from the running statistics."""
-    if on_gpu(mean):
+class Resting(NamedTuple):
+    """What a normalisation at rest applies: (1 + s) y with the running statistics, gamma and beta."""
+
+    s: Tensor | None
+    weight: Tensor | None
+    bias: Tensor | None
+    mean: Tensor
+    var: Tensor
+    eps: float
+    members: int
+
+    def table(self) -> tuple[Tensor, Tensor]:
+        """a `[M, C]` and b `[C]`."""
+        rstd = (self.var + self.eps).rsqrt()
+        gamma = rstd if self.weight is None else self.weight * rstd
+        beta = torch.zeros_like(self.mean) if self.bias is None else self.bias
+        scale = torch.ones_like(self.mean).expand(self.members, -1) if self.s is None else 1 + self.s
+        return scale * gamma, beta - self.mean * gamma
+
+
+def rest(y: Tensor, at: Resting, r: Tensor | None, relu: bool) -> Tensor:
+    """relu(a y + b) (1 + r), with the running statistics."""
+    if on_gpu(y):
         from onefold.fast import kernels
 
-        channels = mean.shape[0]
-        table = mean.new_empty((members + 1, channels), dtype=torch.float32)
-        kernels.rest_table_kernel[(-(-channels // 64),)](
-            s,
-            weight,
-            bias,
-            mean,
-            var,
-            table,
-            channels,
-            eps,
-            MEMBERS=members,
-            HAS_S=s is not None,
-            AFFINE=weight is not None,
-            CHANNELS=64,
-            num_warps=2,
+        grid, z = Grid(y, at.members, 4 * PROGRAMS), torch.empty_like(y)
+        kernels.rest_kernel[grid.programs](
+            y,
+            *at[:5],
+            r,
+            z,
+            grid.rows,
+            grid.channels,
+            grid.chunk,
+            at.eps,
+            HAS_S=at.s is not None,
+            AFFINE=at.weight is not None,
+            RELU=relu,
+            HAS_R=r is not None,
+            **grid.sizes,
         )
-        return table
-    rstd = (var + eps).rsqrt()
-    gamma = rstd if weight is None else weight * rstd
-    beta = torch.zeros_like(mean) if bias is None else bias
-    scale = torch.ones(members, mean.shape[0], dtype=mean.dtype) if s is None else 1 + s
-    return torch.cat([scale * gamma, (beta - mean * gamma)[None]])
+        return z
+    return affine(y, *at.table(), r, relu)
+
+
+def rest_gradient(dz: Tensor, y: Tensor | None, at: Resting, r: Tensor | None, also: Tensor | None) -> Tensor:
+    """a (1 + r) g + also; y is given where an activation decides which part of dz passes."""
+    if on_gpu(dz):
+        from onefold.fast import kernels
+
+        grid, dy = Grid(dz, at.members, 4 * PROGRAMS), torch.empty_like(dz)
+        kernels.rest_gradient_kernel[grid.programs](
+            dz,
+            y,
+            *at[:5],
+            r,
+            also,
+            dy,
+            grid.rows,
+            grid.channels,
+            grid.chunk,
+            at.eps,
+            HAS_S=at.s is not None,
+            AFFINE=at.weight is not None,
+            RELU=y is not None,
+            HAS_R=r is not None,
+            ALSO=also is not None,
+            **grid.sizes,
+        )
+        return dy
+    a, b = at.table()
+    g = by_member(dz, at.members)
+    g = g if y is None else torch.where(by_member(y, at.members) * a[:, None] + b > 0, g, 0.0)
+    dy = g * (a if r is None else a * (1 + r))[:, None]
+    return like(dy if also is None else dy + by_member(also, at.members), dz)
 
 
 def affine(y: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool) -> Tensor:
@@ -231,22 +278,15 @@ def gradient_table(
 
 
 def gradient(
-    dz: Tensor,
-    y: Tensor,
-    a: Tensor,
-    b: Tensor,
-    coefficients: Tensor | None,
-    r: Tensor | None,
-    also: Tensor | None,
-    relu: bool,
+    dz: Tensor, y: Tensor, a: Tensor, b: Tensor, coefficients: Tensor, also: Tensor | None, relu: bool
 ) -> Tensor:
-    """c1 g + c2 y + c3 + also, with `coefficients` `[3 M, C]`; at rest, without them, a (1 + r) g + also."""
+    """c1 g + c2 y + c3 + also, with `coefficients` `[3 M, C]`."""
     m = a.shape[0]
+    c1, c2, c3 = coefficients.unflatten(0, (3, m))
     if on_gpu(y):
         from onefold.fast import kernels
 
         grid, dy = Grid(y, m, 4 * PROGRAMS), torch.empty_like(y)
-        c1, c2, c3 = (r, None, None) if coefficients is None else coefficients.unflatten(0, (3, m))
         kernels.gradient_kernel[grid.programs](
             dz,
             y,
@@ -261,19 +301,13 @@ def gradient(
             grid.channels,
             grid.chunk,
             RELU=relu,
-            CENTRED=coefficients is not None,
-            FACTOR=r is not None,
             ALSO=also is not None,
             **grid.sizes,
         )
         return dy
     values, g = by_member(y, m), by_member(dz, m)
     g = torch.where(values * a[:, None] + b > 0, g, 0.0) if relu else g
-    if coefficients is None:
-        dy = g * (a if r is None else a * (1 + r))[:, None]
-    else:
-        c1, c2, c3 = coefficients.unflatten(0, (3, m))
-        dy = c1[:, None] * g + c2[:, None] * values + c3[:, None]
+    dy = c1[:, None] * g + c2[:, None] * values + c3[:, None]
     return like(dy if also is None else dy + by_member(also, m), y)
 
 

@@ -7,7 +7,7 @@ recognised stays as it is, so that any network may come.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -87,10 +87,15 @@ def fuse_norm(graph: fx.Graph, node: fx.Node) -> bool:
         # The rest of the network takes the input from here, so that both gradients come back together.
         passed.meta["example_value"] = value(source)
         source.replace_all_uses_with(passed, delete_user_cb=lambda user: user in others and comes_after(user, passed))
-    for old in (last, relu, node):
-        if old is not None and not old.users and old in graph.nodes:
-            graph.erase_node(old)
+    erase(graph, dict.fromkeys([last, relu, node, a["x"] if s is not None else None]))
     return True
+
+
+def erase(graph: fx.Graph, nodes: Iterable[fx.Node | None]) -> None:
+    """From the last to the first: whatever nobody needs any more."""
+    for node in nodes:
+        if node is not None and not node.users:
+            graph.erase_node(node)
 
 
 def comes_after(one: fx.Node, other: fx.Node) -> bool:
@@ -113,7 +118,7 @@ def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
         fused = graph.call_function(scale, (y, s, x))
     fused.meta["example_value"] = value(last)
     last.replace_all_uses_with(fused)
-    graph.erase_node(last)
+    erase(graph, dict.fromkeys([last, node]))
     return x is not None
 
 
