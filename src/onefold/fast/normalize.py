@@ -30,12 +30,17 @@ class Norm(NamedTuple):
 
 
 class Normalize(torch.autograd.Function):
-    """In training: statistics of the batch, which move the running ones."""
+    """In training: statistics of the batch, which move the running ones.
+
+    The input is y, or (1 + q) o y + x where an x is given.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
         y: Tensor,
+        q: Tensor | None,
+        x: Tensor | None,
         s: Tensor | None,
         weight: Tensor | None,
         bias: Tensor | None,
@@ -45,28 +50,29 @@ class Normalize(torch.autograd.Function):
         norm: Norm,
     ) -> Any:
         given, y = y, passes.innermost_channels(y)
+        add = added(q, x, y)
         running = None if mean is None or var is None else (mean, var)
-        table = passes.moments(y, s, weight, bias, running, norm.momentum, norm.eps, norm.members)
-        ctx.save_for_backward(y, s, weight, bias, r, table)
-        ctx.norm = norm
+        total, table = passes.moments(y, add, s, weight, bias, running, norm.momentum, norm.eps, norm.members)
+        ctx.save_for_backward(total, y if q is not None and ctx.needs_input_grad[1] else None, q, s, weight, bias, r, table)
+        ctx.norm, ctx.of_x = norm, None if x is None else x.dtype
         ctx.set_materialize_grads(False)
-        z = passes.affine(y, table[: norm.members], table[3 * norm.members], r, norm.relu)
-        return (z, given) if norm.shared else z
+        z = passes.affine(total, table[: norm.members], table[3 * norm.members], r, norm.relu)
+        return (z, given if add is None else total) if norm.shared else z
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        y, s, weight, bias, r, table = ctx.saved_tensors
+        total, y, q, s, weight, bias, r, table = ctx.saved_tensors
         norm: Norm = ctx.norm
         m = norm.members
         dz, also = gradients[0], gradients[1] if norm.shared else None
         if dz is None:
-            return also, None, None, None, None, None, None, None
+            return *of_sum(also, y, q, ctx.of_x), None, None, None, None, None, None, None
         dz = passes.innermost_channels(dz)
         also = None if also is None else passes.innermost_channels(also)
-        found = passes.gradient_table(dz, y, table, s, weight, bias, r, norm.relu, m)
-        dy = passes.gradient(dz, y, table[:m], table[3 * m], found[: 3 * m], also, norm.relu)
+        found = passes.gradient_table(dz, total, table, s, weight, bias, r, norm.relu, m)
+        of_total = passes.gradient(dz, total, table[:m], table[3 * m], found[: 3 * m], also, norm.relu)
         return (
-            dy,
+            *of_sum(of_total, y, q, ctx.of_x),
             None if s is None else found[3 * m : 4 * m],
             None if weight is None else found[5 * m],
             None if bias is None else found[5 * m + 1],
@@ -84,6 +90,8 @@ class Rest(torch.autograd.Function):
     def forward(
         ctx: Any,
         y: Tensor,
+        q: Tensor | None,
+        x: Tensor | None,
         s: Tensor | None,
         weight: Tensor | None,
         bias: Tensor | None,
@@ -93,28 +101,44 @@ class Rest(torch.autograd.Function):
         norm: Norm,
     ) -> Any:
         given, y = y, passes.innermost_channels(y)
-        ctx.learned = any(ctx.needs_input_grad[1:])
-        if any(ctx.needs_input_grad):
-            ctx.save_for_backward(y if norm.relu or ctx.learned else None, s, weight, bias, r, mean, var)
-        ctx.norm = norm
-        ctx.set_materialize_grads(False)
+        add = added(q, x, y)
         at = passes.Resting(s, weight, bias, mean, var, norm.eps, norm.members)
-        z = passes.rest(y, at, r, norm.relu)
-        return (z, given) if norm.shared else z
+        total, z = passes.rest(y, add, at, r, norm.relu)
+        ctx.learned = any(ctx.needs_input_grad[3:])
+        if any(ctx.needs_input_grad):
+            needed = y if q is not None and ctx.needs_input_grad[1] else None
+            ctx.save_for_backward(total if norm.relu or ctx.learned else None, needed, q, s, weight, bias, r, mean, var)
+        ctx.norm, ctx.of_x = norm, None if x is None else x.dtype
+        ctx.set_materialize_grads(False)
+        return (z, given if add is None else total) if norm.shared else z
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        y, s, weight, bias, r, mean, var = ctx.saved_tensors
+        total, y, q, s, weight, bias, r, mean, var = ctx.saved_tensors
         norm: Norm = ctx.norm
         dz, also = gradients[0], gradients[1] if norm.shared else None
         if dz is None:
-            return also, None, None, None, None, None, None, None
+            return *of_sum(also, y, q, ctx.of_x), None, None, None, None, None, None, None
         dz = passes.innermost_channels(dz)
         also = None if also is None else passes.innermost_channels(also)
         at = passes.Resting(s, weight, bias, mean, var, norm.eps, norm.members)
-        dy = passes.rest_gradient(dz, y if norm.relu else None, at, r, also)
-        learned = learned_at_rest(dz, y, at, r, norm.relu) if ctx.learned else (None, None, None, None)
-        return dy, *learned, None, None, None
+        of_total = passes.rest_gradient(dz, total if norm.relu else None, at, r, also)
+        learned = learned_at_rest(dz, total, at, r, norm.relu) if ctx.learned else (None, None, None, None)
+        return *of_sum(of_total, y, q, ctx.of_x), *learned, None, None, None
+
+
+def added(q: Tensor | None, x: Tensor | None, y: Tensor) -> passes.Sum | None:
+    return None if x is None else passes.Sum(q, passes.innermost_channels(x.to(y.dtype)))
+
+
+def of_sum(
+    g: Tensor | None, y: Tensor | None, q: Tensor | None, of_x: torch.dtype | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of y, q and x, from that of (1 + q) o y + x."""
+    if g is None or q is None:
+        return g, None, None if g is None or of_x is None else g.to(of_x)
+    dy, dq = passes.scaled_gradient(g, y, q)
+    return dy, dq, None if of_x is None else g.to(of_x)
 
 
 def learned_at_rest(
@@ -154,6 +178,8 @@ class Scale(torch.autograd.Function):
 
 def normalize(
     y: Tensor,
+    q: Tensor | None,
+    x: Tensor | None,
     s: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -163,9 +189,9 @@ def normalize(
     training: bool,
     norm: Norm,
 ) -> Any:
-    """z, or z and y where the norm is `shared`."""
+    """z, or z and its input where the norm is `shared`."""
     function = Normalize if training else Rest
-    return function.apply(y, s, weight, bias, r, mean, var, norm)
+    return function.apply(y, q, x, s, weight, bias, r, mean, var, norm)
 
 
 def scale(y: Tensor, s: Tensor, x: Tensor | None = None) -> Tensor:

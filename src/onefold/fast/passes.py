@@ -56,12 +56,39 @@ class Grid:
         self.splits = -(-self.rows // self.chunk)
         self.programs = (members, self.splits, blocks)
         self.sizes = {"ROWS": self.tile_rows, "CHANNELS": self.tile_channels, "num_warps": 8}
-        self.reduction = {"SPLITS": power_of_two(self.splits), "CHANNELS": 16, "num_warps": 4}
-        self.reducers = (-(-self.channels // 16),)
+        self.parts = power_of_two(self.splits)
+        self.blocks = blocks
+
+
+COUNTERS: dict[torch.device, tuple[Tensor, list[int]]] = {}
+RING = 1 << 16  # counters: many more than programs of one device can be under way
+
+
+def counters(device: torch.device, count: int) -> Tensor:
+    """Zeros, one for each block of channels, which the kernel that counts with them leaves zero."""
+    if device not in COUNTERS:
+        COUNTERS[device] = torch.zeros(RING, dtype=torch.int32, device=device), [0]
+    ring, place = COUNTERS[device]
+    first = place[0] if place[0] + count <= RING else 0
+    place[0] = first + count
+    return ring[first : first + count]
+
+
+class Sum(NamedTuple):
+    """Another activation that is added on the way: (1 + q) y + x."""
+
+    q: Tensor | None
+    x: Tensor
+
+    def of(self, y: Tensor, members: int) -> Tensor:
+        values = by_member(y, members)
+        values = values if self.q is None else values * (1 + self.q[:, None])
+        return like(values + by_member(self.x, members), y)
 
 
 def moments(
     y: Tensor,
+    add: Sum | None,
     s: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -69,11 +96,11 @@ def moments(
     momentum: float,
     eps: float,
     members: int,
-) -> Tensor:
-    """`[3 M + 3, C]`: a, mean and variance of each member, then b, mu and 1/sigma of all; updates the statistics.
+) -> tuple[Tensor, Tensor]:
+    """y, or its sum with something, and `[3 M + 3, C]`: a, mean and variance of each member, then b, mu and 1/sigma.
 
     (1 + s) y has the mean mu and the deviation sigma over members, images and pixels; a y + b is what BatchNorm makes
-    of it.
+    of it. Updates the running statistics.
     """
     if on_gpu(y):
         from onefold.fast import kernels
@@ -81,9 +108,13 @@ def moments(
         grid = Grid(y, members)
         partial = y.new_empty((members, grid.splits, 3, grid.channels), dtype=torch.float32)
         table = y.new_empty((3 * members + 3, grid.channels), dtype=torch.float32)
-        kernels.sums_kernel[grid.programs](y, partial, grid.rows, grid.channels, grid.chunk, **grid.sizes)
-        kernels.moments_kernel[grid.reducers](
+        total = y if add is None else torch.empty_like(y)
+        kernels.moments_kernel[grid.programs](
+            y,
+            *((None, None) if add is None else add),
+            total,
             partial,
+            counters(y.device, grid.blocks),
             s,
             weight,
             bias,
@@ -91,16 +122,20 @@ def moments(
             table,
             grid.rows,
             grid.channels,
-            grid.splits,
+            grid.chunk,
             momentum,
             eps,
             MEMBERS=members,
+            SUM=add is not None,
+            HAS_Q=add is not None and add.q is not None,
             HAS_S=s is not None,
             AFFINE=weight is not None,
             TRACKED=running is not None,
-            **grid.reduction,
+            SPLITS=grid.parts,
+            **grid.sizes,
         )
-        return table
+        return total, table
+    y = y if add is None else add.of(y, members)
     var, mean = torch.var_mean(sums_type(by_member(y, members)), dim=1, correction=0)  # [M, C]
     scale = torch.ones_like(mean) if s is None else 1 + s
     mu = (scale * mean).mean(0)
@@ -112,7 +147,7 @@ def moments(
         count = y.numel() // y.shape[1]
         running[0].lerp_(mu.to(running[0].dtype), momentum)
         running[1].lerp_((variance * (count / (count - 1))).to(running[1].dtype), momentum)
-    return torch.cat([scale * gamma * rstd, mean, var, torch.stack([beta - mu * gamma * rstd, mu, rstd])])
+    return y, torch.cat([scale * gamma * rstd, mean, var, torch.stack([beta - mu * gamma * rstd, mu, rstd])])
 
 
 class Resting(NamedTuple):
@@ -135,14 +170,17 @@ class Resting(NamedTuple):
         return scale * gamma, beta - self.mean * gamma
 
 
-def rest(y: Tensor, at: Resting, r: Tensor | None, relu: bool) -> Tensor:
-    """relu(a y + b) (1 + r), with the running statistics."""
+def rest(y: Tensor, add: Sum | None, at: Resting, r: Tensor | None, relu: bool) -> tuple[Tensor, Tensor]:
+    """y, or its sum with something, and relu(a y + b) (1 + r) of it, with the running statistics."""
     if on_gpu(y):
         from onefold.fast import kernels
 
         grid, z = Grid(y, at.members, 4 * PROGRAMS), torch.empty_like(y)
+        total = y if add is None else torch.empty_like(y)
         kernels.rest_kernel[grid.programs](
             y,
+            *((None, None) if add is None else add),
+            total,
             *at[:5],
             r,
             z,
@@ -150,14 +188,17 @@ def rest(y: Tensor, at: Resting, r: Tensor | None, relu: bool) -> Tensor:
             grid.channels,
             grid.chunk,
             at.eps,
+            SUM=add is not None,
+            HAS_Q=add is not None and add.q is not None,
             HAS_S=at.s is not None,
             AFFINE=at.weight is not None,
             RELU=relu,
             HAS_R=r is not None,
             **grid.sizes,
         )
-        return z
-    return affine(y, *at.table(), r, relu)
+        return total, z
+    y = y if add is None else add.of(y, at.members)
+    return y, affine(y, *at.table(), r, relu)
 
 
 def rest_gradient(dz: Tensor, y: Tensor | None, at: Resting, r: Tensor | None, also: Tensor | None) -> Tensor:
@@ -225,18 +266,17 @@ def gradient_table(
     follows from the members' sums of g and g y and from the moments of y.
     """
     m = members
-    a, mean, var, b, mu, rstd = table[:m], table[m : 2 * m], table[2 * m : 3 * m], *table[3 * m :]
     if on_gpu(y):
         from onefold.fast import kernels
 
         grid = Grid(y, members)
         partial = y.new_empty((members, grid.splits, 2, grid.channels), dtype=torch.float32)
         out = y.new_empty((5 * members + 2, grid.channels), dtype=torch.float32)
-        kernels.gradient_sums_kernel[grid.programs](
-            dz, y, a, b, mean, partial, grid.rows, grid.channels, grid.chunk, RELU=relu, **grid.sizes
-        )
-        kernels.gradient_table_kernel[grid.reducers](
+        kernels.gradient_table_kernel[grid.programs](
+            dz,
+            y,
             partial,
+            counters(y.device, grid.blocks),
             s,
             weight,
             bias,
@@ -245,14 +285,17 @@ def gradient_table(
             out,
             grid.rows,
             grid.channels,
-            grid.splits,
+            grid.chunk,
             MEMBERS=members,
+            RELU=relu,
             HAS_S=s is not None,
             HAS_R=r is not None,
             AFFINE=weight is not None,
-            **grid.reduction,
+            SPLITS=grid.parts,
+            **grid.sizes,
         )
         return out
+    a, mean, var, b, mu, rstd = table[:m], table[m : 2 * m], table[2 * m : 3 * m], *table[3 * m :]
     values, g = sums_type(by_member(y, m)), sums_type(by_member(dz, m))
     g = torch.where(values * a[:, None] + b > 0, g, 0.0) if relu else g
     first, second = g.sum(1), (g * (values - mean[:, None])).sum(1)  # [M, C]
@@ -333,11 +376,27 @@ def scaled_gradient(g: Tensor, y: Tensor | None, s: Tensor) -> tuple[Tensor, Ten
         from onefold.fast import kernels
 
         grid, dy = Grid(g, m, PROGRAMS if y is not None else 4 * PROGRAMS), torch.empty_like(g)
-        partial = None if y is None else g.new_empty((m, grid.splits, grid.channels), dtype=torch.float32)
+        partial = ds = None
+        if y is not None:
+            partial = g.new_empty((m, grid.splits, grid.channels), dtype=torch.float32)
+            ds = g.new_empty((m, grid.channels), dtype=torch.float32)
         kernels.scaled_gradient_kernel[grid.programs](
-            g, y, s, dy, partial, grid.rows, grid.channels, grid.chunk, SUMS=y is not None, **grid.sizes
+            g,
+            y,
+            s,
+            dy,
+            partial,
+            counters(g.device, grid.blocks),
+            ds,
+            grid.rows,
+            grid.channels,
+            grid.chunk,
+            MEMBERS=m,
+            SUMS=y is not None,
+            SPLITS=grid.parts,
+            **grid.sizes,
         )
-        return dy, None if partial is None else partial.sum(1)
+        return dy, ds
     of_z = by_member(g, m)
     sums = None if y is None else (sums_type(of_z) * sums_type(by_member(y, m))).sum(1)
     return like(of_z * (1 + s[:, None]), g), sums

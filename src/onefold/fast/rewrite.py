@@ -43,6 +43,12 @@ def value(node: Any) -> Any:
     return node.meta.get("example_value") if isinstance(node, fx.Node) else None
 
 
+def shape_of(node: Any) -> tuple[str, ...] | None:
+    """As text: sizes may be symbols, which are not to be compared by value here."""
+    shape = getattr(value(node), "shape", None)
+    return None if shape is None else tuple(map(str, shape))
+
+
 def only_user(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
@@ -73,11 +79,15 @@ def fuse_norm(graph: fx.Graph, node: fx.Node) -> bool:
     after = only_user(last)
     if after is not None and scaling(after) and after.args[0] is last:
         last, r = after, after.args[1]
-    members = next((int(value(f).shape[0]) for f in (s, r) if f is not None), 1)
-    others = [user for user in source.users if user not in (node, a["x"]) and comes_after(user, node)]
+    users = [user for user in source.users if user not in (node, a["x"])]
+    others = [user for user in users if comes_after(user, node)]
+    y, q, x = source, None, None
+    if s is None and len(others) == len(users):
+        y, q, x = parts_of_sum(source)
+    members = next((int(value(f).shape[0]) for f in (s, r, q) if f is not None), 1)
     norm = Norm(members, float(a["eps"]), float(a["momentum"]), relu is not None, bool(others))
     with graph.inserting_before(last):
-        arguments = (source, s, a["weight"], a["bias"], r, a["mean"], a["var"], training, norm)
+        arguments = (y, q, x, s, a["weight"], a["bias"], r, a["mean"], a["var"], training, norm)
         fused = graph.call_function(normalize, arguments)
         result = graph.call_function(operator.getitem, (fused, 0)) if others else fused
         passed = graph.call_function(operator.getitem, (fused, 1)) if others else None
@@ -88,7 +98,25 @@ def fuse_norm(graph: fx.Graph, node: fx.Node) -> bool:
         passed.meta["example_value"] = value(source)
         source.replace_all_uses_with(passed, delete_user_cb=lambda user: user in others and comes_after(user, passed))
     erase(graph, dict.fromkeys([last, relu, node, a["x"] if s is not None else None]))
+    if x is not None:
+        erase(graph, [source, *(n for n in source.all_input_nodes if scaling(n))])
     return True
+
+
+def parts_of_sum(node: fx.Node) -> tuple[fx.Node, fx.Node | None, fx.Node | None]:
+    """y, q and x of a sum (1 + q) o y + x; what is no sum is y itself."""
+    if node.target not in ADDITIONS or len(node.args) != 2 or node.kwargs:
+        return node, None, None
+    x, y = node.args
+    if not isinstance(x, fx.Node) or not isinstance(y, fx.Node) or x is y:
+        return node, None, None
+    if len({shape_of(n) for n in (x, y, node)}) > 1:
+        return node, None, None
+    if scaling(x) and len(x.users) == 1 and not (scaling(y) and len(y.users) == 1):
+        x, y = y, x
+    if scaling(y) and len(y.users) == 1:
+        return y.args[0], y.args[1], x  # type: ignore[return-value]
+    return y, None, x
 
 
 def erase(graph: fx.Graph, nodes: Iterable[fx.Node | None]) -> None:
@@ -104,14 +132,16 @@ def comes_after(one: fx.Node, other: fx.Node) -> bool:
 
 def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
     """s o y + x, or s o y alone."""
+    if node._erased:
+        return False
     y, s = node.args
-    shape = getattr(value(node), "shape", None)
+    shape = shape_of(node)
     if shape is None or len(shape) < 2:
         return False
     total, x = only_user(node), None
     if total is not None and total.target in ADDITIONS and len(total.args) == 2 and not total.kwargs:
         x = total.args[1] if total.args[0] is node else total.args[0]
-        if getattr(value(x), "shape", None) != shape or x is node:
+        if shape_of(x) != shape or x is node:
             x = None
     last = total if x is not None and total is not None else node
     with graph.inserting_before(last):
