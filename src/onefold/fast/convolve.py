@@ -14,7 +14,7 @@ from torch import Tensor
 from onefold.fast.passes import innermost_channels
 
 HELD = 3  # gradients under way beside the backward pass at most: their inputs stay in memory as long
-FEW = 8  # input channels below this are filled up with zeros: tensor cores take eight at a time
+FEW = 16  # input channels below this are filled up with zeros: tensor cores take sixteen at a time
 
 
 class Gradients:
@@ -70,12 +70,17 @@ class Convolve(torch.autograd.Function):
         ctx.channels = x.shape[1]
         if x.is_cuda and x.dim() == 4 and ctx.channels < FEW and settings[-1] == 1 and x.dtype != torch.float32:
             x, rounded = filled_up(x), filled_up(rounded)
-        x = innermost_channels(x)
+        x, rounded = innermost_channels(x), innermost_channels(rounded)
         needed = ctx.needs_input_grad
         ctx.save_for_backward(x if needed[1] else None, weight, rounded)
         ctx.shape = x.shape
         ctx.settings, ctx.beside = settings, BESIDE.get()
         ctx.bias = None if bias is None else bias.dtype
+        ctx.small = bias is None and small(x, rounded, settings)
+        if ctx.small:
+            from onefold.fast.few_channels import few_channels
+
+            return few_channels(x, rounded)
         return torch.convolution(x, rounded, None if bias is None else bias.to(x.dtype), *settings)
 
     @staticmethod
@@ -89,8 +94,13 @@ class Convolve(torch.autograd.Function):
         elif needed[1]:
             dw = gradient_of_weight(g, x, rounded, weight, ctx.settings)
         if needed[0]:
-            empty = innermost_empty(g, ctx.shape) if x is None else x
-            dx = backward_of(g, empty, rounded, ctx.settings, (True, False))[0]
+            if ctx.small:
+                from onefold.fast.few_channels import few_channels
+
+                dx = few_channels(g, rounded, transposed=True)
+            else:
+                empty = innermost_empty(g, ctx.shape) if x is None else x
+                dx = backward_of(g, empty, rounded, ctx.settings, (True, False))[0]
             dx = dx[:, : ctx.channels].to(ctx.kind) if dx.shape[1] != ctx.channels else dx.to(ctx.kind)
         if needed[3]:
             db = g.sum([0, *range(2, g.dim())], dtype=ctx.bias)
@@ -99,8 +109,21 @@ class Convolve(torch.autograd.Function):
 
 def gradient_of_weight(g: Tensor, x: Tensor, rounded: Tensor, weight: Tensor, settings: tuple[Any, ...]) -> Tensor:
     """In the weight's own precision and layout."""
+    if small(x, rounded, settings):
+        from onefold.fast.few_channels import few_channels_weight_gradient
+
+        dw = few_channels_weight_gradient(g, x)
+        return dw if dw.shape == weight.shape and dw.dtype == weight.dtype else torch.empty_like(weight).copy_(dw[:, : weight.shape[1]])
     dw = backward_of(g, x, rounded, settings, (False, True))[1]
     return torch.empty_like(weight).copy_(dw[:, : weight.shape[1]])
+
+
+def small(x: Tensor, w: Tensor, settings: tuple[Any, ...]) -> bool:
+    if not x.is_cuda or x.dtype != torch.bfloat16:
+        return False
+    from onefold.fast.few_channels import suits
+
+    return suits(x, w, settings)
 
 
 def backward_of(g: Tensor, x: Tensor, w: Tensor, settings: tuple[Any, ...], wanted: tuple[bool, bool]) -> Any:

@@ -12,55 +12,29 @@ from typing import Any
 import triton
 import triton.language as tl
 
-jit: Any = triton.jit
+# Sizes of the data are arguments: a kernel is compiled once for all of them.
+jit: Any = triton.jit(do_not_specialize=["rows", "chunk", "splits"])
 
 
 @jit
-def last_to_arrive(counter, programs):  # type: ignore[no-untyped-def]
-    """Whether all other programs have stored what they found. The last one leaves the counter as it was."""
-    tl.debug_barrier()
-    last = tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1
-    if last:
-        tl.store(counter, 0)
-    tl.debug_barrier()
-    return last
-
-
-@jit
-def moments_kernel(  # type: ignore[no-untyped-def]
+def sums_kernel(  # type: ignore[no-untyped-def]
     y,
     q,
     x,
     total,
     partial,
-    counters,
-    s,
-    weight,
-    bias,
-    running_mean,
-    running_var,
-    table,
     rows,
     channels,
     chunk,
-    momentum,
-    eps,
-    MEMBERS: tl.constexpr,
     SUM: tl.constexpr,
     HAS_Q: tl.constexpr,
-    HAS_S: tl.constexpr,
-    AFFINE: tl.constexpr,
-    TRACKED: tl.constexpr,
-    SPLITS: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """Moments of y, or of total = (1 + q) y + x where SUM says so, which it stores on the way.
+    """Sums of v - k and of its square over a chunk of a member's rows; the shift k is the member's first row.
 
-    Every program sums v - k and its square over a chunk of a member's rows; the shift k is the member's first row, a
-    value of the data, which keeps the variance exact where the mean is large. partial `[M, splits, 3, C]` holds both
-    sums and k. The last program to arrive turns them into table `[3 M + 3, C]`: a, mean, var of each member; b, mu,
-    1/sigma. It updates the running statistics as well.
+    v is y, or total = (1 + q) y + x where SUM says so, which is stored on the way. partial `[M, splits, 3, C]`: both
+    sums, and k. A shift that is a value of the data keeps the variance exact where the mean is large.
     """
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     splits = tl.num_programs(1)
@@ -69,9 +43,10 @@ def moments_kernel(  # type: ignore[no-untyped-def]
     base = member.to(tl.int64) * rows * channels
     k = tl.load(y + base + c, mask=there, other=0.0).to(tl.float32)
     if SUM:
-        factor = 1.0 + tl.load(q + member * channels + c, mask=there, other=0.0) if HAS_Q else 1.0 + 0.0 * k
-        k = k * factor + tl.load(x + base + c, mask=there, other=0.0).to(tl.float32)
-        k = k.to(total.dtype.element_ty).to(tl.float32)
+        if HAS_Q:
+            factor = 1.0 + tl.load(q + member * channels + c, mask=there, other=0.0)
+            k = k * factor
+        k += tl.load(x + base + c, mask=there, other=0.0).to(tl.float32)
     first, second = tl.zeros([ROWS, CHANNELS], tl.float32), tl.zeros([ROWS, CHANNELS], tl.float32)
     start, end = split * chunk, min(split * chunk + chunk, rows)
     for row in range(start, end, ROWS):
@@ -80,7 +55,9 @@ def moments_kernel(  # type: ignore[no-untyped-def]
         offset = base + r.to(tl.int64)[:, None] * channels + c[None, :]
         value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
         if SUM:
-            value = value * factor[None, :] + tl.load(x + offset, mask=here, other=0.0).to(tl.float32)
+            if HAS_Q:
+                value = value * factor[None, :]
+            value += tl.load(x + offset, mask=here, other=0.0).to(tl.float32)
             kept = value.to(total.dtype.element_ty)
             tl.store(total + offset, kept, mask=here)
             value = kept.to(tl.float32)
@@ -91,40 +68,67 @@ def moments_kernel(  # type: ignore[no-untyped-def]
     tl.store(out, tl.sum(first, 0), mask=there)
     tl.store(out + channels, tl.sum(second, 0), mask=there)
     tl.store(out + 2 * channels, k, mask=there)
-    if last_to_arrive(counters + block, MEMBERS * splits):
-        each = tl.arange(0, SPLITS)
-        inside = (each < splits)[:, None] & there[None, :]
-        mu = tl.zeros([CHANNELS], tl.float32)
-        square = tl.zeros([CHANNELS], tl.float32)
-        # The variance of the whole is the mean of the members' variances plus that of their means.
-        for m in tl.static_range(MEMBERS):
-            at = partial + ((m * splits + each) * 3 * channels)[:, None] + c[None, :]
-            one = tl.sum(tl.load(at, mask=inside, other=0.0, cache_modifier=".cg"), 0) / rows
-            two = tl.sum(tl.load(at + channels, mask=inside, other=0.0, cache_modifier=".cg"), 0) / rows
-            shift = tl.load(partial + (m * splits * 3 + 2) * channels + c, mask=there, other=0.0, cache_modifier=".cg")
-            mean, var = shift + one, tl.maximum(two - one * one, 0.0)
-            tl.store(table + (MEMBERS + m) * channels + c, mean, mask=there)
-            tl.store(table + (2 * MEMBERS + m) * channels + c, var, mask=there)
-            scale = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0 + 0.0 * mean
-            step = mean * scale - mu
-            mu += step / (m + 1)
-            square += var * scale * scale + step * (mean * scale - mu)
-        var = square / MEMBERS
-        rstd = 1.0 / tl.sqrt(var + eps)
-        gamma = tl.load(weight + c, mask=there, other=0.0) if AFFINE else 1.0 + 0.0 * mu
-        beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0 * mu
-        for m in tl.static_range(MEMBERS):
-            scale = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0 + 0.0 * mu
-            tl.store(table + m * channels + c, gamma * rstd * scale, mask=there)
-        tl.store(table + 3 * MEMBERS * channels + c, beta - mu * gamma * rstd, mask=there)
-        tl.store(table + (3 * MEMBERS + 1) * channels + c, mu, mask=there)
-        tl.store(table + (3 * MEMBERS + 2) * channels + c, rstd, mask=there)
-        if TRACKED:
-            count = rows.to(tl.float32) * MEMBERS
-            old = tl.load(running_mean + c, mask=there, other=0.0)
-            tl.store(running_mean + c, old + momentum * (mu - old), mask=there)
-            old = tl.load(running_var + c, mask=there, other=0.0)
-            tl.store(running_var + c, old + momentum * (var * (count / (count - 1.0)) - old), mask=there)
+
+
+@jit
+def moments_kernel(  # type: ignore[no-untyped-def]
+    partial,
+    s,
+    weight,
+    bias,
+    running_mean,
+    running_var,
+    table,
+    rows,
+    channels,
+    splits,
+    momentum,
+    eps,
+    MEMBERS: tl.constexpr,
+    HAS_S: tl.constexpr,
+    AFFINE: tl.constexpr,
+    TRACKED: tl.constexpr,
+    SPLITS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """From the sums to table `[3 M + 3, C]`: a, mean, var of each member; b, mu, 1/sigma. Updates the statistics."""
+    c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    split = tl.arange(0, SPLITS)
+    here = (split < splits)[:, None] & there[None, :]
+    mu = tl.zeros([CHANNELS], tl.float32)
+    square = tl.zeros([CHANNELS], tl.float32)
+    # The variance of the whole is the mean of the members' variances plus that of their means.
+    for m in tl.static_range(MEMBERS):
+        at = partial + ((m * splits + split) * 3 * channels)[:, None] + c[None, :]
+        first = tl.sum(tl.load(at, mask=here, other=0.0), 0) / rows
+        second = tl.sum(tl.load(at + channels, mask=here, other=0.0), 0) / rows
+        k = tl.load(partial + m * splits * 3 * channels + 2 * channels + c, mask=there, other=0.0)
+        mean, var = k + first, tl.maximum(second - first * first, 0.0)
+        tl.store(table + (MEMBERS + m) * channels + c, mean, mask=there)
+        tl.store(table + (2 * MEMBERS + m) * channels + c, var, mask=there)
+        factor = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
+        scaled = mean * factor
+        spread = var * factor * factor
+        step = scaled - mu
+        mu += step / (m + 1)
+        square += spread + step * (scaled - mu)
+    var = square / MEMBERS
+    rstd = 1.0 / tl.sqrt(var + eps)
+    gamma = tl.load(weight + c, mask=there, other=0.0) if AFFINE else 1.0
+    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
+    for m in tl.static_range(MEMBERS):
+        factor = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
+        tl.store(table + m * channels + c, gamma * rstd * factor, mask=there)
+    tl.store(table + 3 * MEMBERS * channels + c, beta - mu * gamma * rstd, mask=there)
+    tl.store(table + (3 * MEMBERS + 1) * channels + c, mu, mask=there)
+    tl.store(table + (3 * MEMBERS + 2) * channels + c, rstd, mask=there)
+    if TRACKED:
+        count = rows.to(tl.float32) * MEMBERS
+        old = tl.load(running_mean + c, mask=there, other=0.0)
+        tl.store(running_mean + c, old + momentum * (mu - old), mask=there)
+        old = tl.load(running_var + c, mask=there, other=0.0)
+        tl.store(running_var + c, old + momentum * (var * (count / (count - 1.0)) - old), mask=there)
 
 
 @jit
@@ -276,41 +280,31 @@ def rest_gradient_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def gradient_table_kernel(  # type: ignore[no-untyped-def]
+def gradient_sums_kernel(  # type: ignore[no-untyped-def]
     dz,
     y,
+    a,
+    b,
+    k,
     partial,
-    counters,
-    s,
-    weight,
-    bias,
-    r,
-    table,
-    out,
     rows,
     channels,
     chunk,
-    MEMBERS: tl.constexpr,
     RELU: tl.constexpr,
-    HAS_S: tl.constexpr,
-    HAS_R: tl.constexpr,
-    AFFINE: tl.constexpr,
-    SPLITS: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """Sums of g and of g (y - mean), where g is dz let through by the activation, for each member and channel.
+    """Sums of g and of g (y - k) over a chunk of a member's rows, where g is dz let through by the activation.
 
-    partial `[M, splits, 2, C]` holds those of a chunk of rows; the last program to arrive turns them into
-    out `[5 M + 2, C]`: c1, c2, c3, ds, dr of each member; dgamma, dbeta.
+    partial `[M, chunks, 2, C]`; k `[M, C]`.
     """
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     splits = tl.num_programs(1)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
-    a = tl.load(table + member * channels + c, mask=there, other=0.0)
-    b = tl.load(table + 3 * MEMBERS * channels + c, mask=there, other=0.0)
-    centre = tl.load(table + (MEMBERS + member) * channels + c, mask=there, other=0.0)
+    scale = tl.load(a + member * channels + c, mask=there, other=0.0)
+    shift = tl.load(b + c, mask=there, other=0.0)
+    centre = tl.load(k + member * channels + c, mask=there, other=0.0)
     base = member.to(tl.int64) * rows * channels
     first, second = tl.zeros([ROWS, CHANNELS], tl.float32), tl.zeros([ROWS, CHANNELS], tl.float32)
     start, end = split * chunk, min(split * chunk + chunk, rows)
@@ -321,53 +315,76 @@ def gradient_table_kernel(  # type: ignore[no-untyped-def]
         g = tl.load(dz + offset, mask=here, other=0.0).to(tl.float32)
         value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
         if RELU:
-            g = tl.where(value * a[None, :] + b[None, :] > 0, g, 0.0)
+            g = tl.where(value * scale[None, :] + shift[None, :] > 0, g, 0.0)
         first += g
         second += g * (value - centre[None, :])
-    found = partial + (member * splits + split) * 2 * channels + c
-    tl.store(found, tl.sum(first, 0), mask=there)
-    tl.store(found + channels, tl.sum(second, 0), mask=there)
-    if last_to_arrive(counters + block, MEMBERS * splits):
-        each = tl.arange(0, SPLITS)
-        inside = (each < splits)[:, None] & there[None, :]
-        mu = tl.load(table + (3 * MEMBERS + 1) * channels + c, mask=there, other=0.0)
-        rstd = tl.load(table + (3 * MEMBERS + 2) * channels + c, mask=there, other=0.0)
-        gamma = tl.load(weight + c, mask=there, other=0.0) if AFFINE else 1.0 + 0.0 * mu
-        beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0 * mu
-        dgamma = tl.zeros([CHANNELS], tl.float32)
-        dbeta = tl.zeros([CHANNELS], tl.float32)
-        for m in tl.static_range(MEMBERS):
-            at = partial + ((m * splits + each) * 2 * channels)[:, None] + c[None, :]
-            one = tl.sum(tl.load(at, mask=inside, other=0.0, cache_modifier=".cg"), 0)
-            two = tl.sum(tl.load(at + channels, mask=inside, other=0.0, cache_modifier=".cg"), 0)
-            mean = tl.load(table + (MEMBERS + m) * channels + c, mask=there, other=0.0)
-            scale = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0 + 0.0 * mu
-            factor = 1.0 + tl.load(r + m * channels + c, mask=there, other=0.0) if HAS_R else 1.0 + 0.0 * mu
-            normal = rstd * (scale * two + (scale * mean - mu) * one)  # sum of g times the normalised value
-            dbeta += factor * one
-            dgamma += factor * normal
-            # ds needs both sums over all members: first its part that does not.
-            tl.store(out + (3 * MEMBERS + m) * channels + c, factor * (two + mean * one), mask=there)
-            tl.store(out + (4 * MEMBERS + m) * channels + c, gamma * normal + beta * one, mask=there)
-        count = rows.to(tl.float32) * MEMBERS
-        of_mean, of_value = dbeta / count, dgamma / count
-        tl.debug_barrier()
-        for m in tl.static_range(MEMBERS):
-            mean = tl.load(table + (MEMBERS + m) * channels + c, mask=there, other=0.0)
-            var = tl.load(table + (2 * MEMBERS + m) * channels + c, mask=there, other=0.0)
-            scale = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0 + 0.0 * mu
-            factor = 1.0 + tl.load(r + m * channels + c, mask=there, other=0.0) if HAS_R else 1.0 + 0.0 * mu
-            shared = scale * gamma * rstd
-            tl.store(out + m * channels + c, shared * factor, mask=there)
-            tl.store(out + (MEMBERS + m) * channels + c, -shared * scale * rstd * of_value, mask=there)
-            tl.store(out + (2 * MEMBERS + m) * channels + c, -shared * (of_mean - mu * rstd * of_value), mask=there)
-            if HAS_S:
-                products = rows * rstd * (scale * var + mean * (scale * mean - mu))  # sum of y times the normalised
-                ds = tl.load(out + (3 * MEMBERS + m) * channels + c, mask=there, other=0.0)
-                ds = gamma * rstd * (ds - of_mean * rows * mean - of_value * products)
-                tl.store(out + (3 * MEMBERS + m) * channels + c, ds, mask=there)
-        tl.store(out + 5 * MEMBERS * channels + c, dgamma, mask=there)
-        tl.store(out + (5 * MEMBERS + 1) * channels + c, dbeta, mask=there)
+    out = partial + (member * splits + split) * 2 * channels + c
+    tl.store(out, tl.sum(first, 0), mask=there)
+    tl.store(out + channels, tl.sum(second, 0), mask=there)
+
+
+@jit
+def gradient_table_kernel(  # type: ignore[no-untyped-def]
+    partial,
+    s,
+    weight,
+    bias,
+    r,
+    table,
+    out,
+    rows,
+    channels,
+    splits,
+    MEMBERS: tl.constexpr,
+    HAS_S: tl.constexpr,
+    HAS_R: tl.constexpr,
+    AFFINE: tl.constexpr,
+    SPLITS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """From the gradient's sums to out `[5 M + 2, C]`: c1, c2, c3, ds, dr of each member; dgamma, dbeta."""
+    c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    split = tl.arange(0, SPLITS)
+    here = (split < splits)[:, None] & there[None, :]
+    mu = tl.load(table + (3 * MEMBERS + 1) * channels + c, mask=there, other=0.0)
+    rstd = tl.load(table + (3 * MEMBERS + 2) * channels + c, mask=there, other=0.0)
+    gamma = tl.load(weight + c, mask=there, other=0.0) if AFFINE else 1.0
+    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
+    dgamma = tl.zeros([CHANNELS], tl.float32)
+    dbeta = tl.zeros([CHANNELS], tl.float32)
+    for m in tl.static_range(MEMBERS):
+        at = partial + ((m * splits + split) * 2 * channels)[:, None] + c[None, :]
+        first = tl.sum(tl.load(at, mask=here, other=0.0), 0)
+        second = tl.sum(tl.load(at + channels, mask=here, other=0.0), 0)
+        mean = tl.load(table + (MEMBERS + m) * channels + c, mask=there, other=0.0)
+        scale = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
+        factor = 1.0 + tl.load(r + m * channels + c, mask=there, other=0.0) if HAS_R else 1.0
+        normal = rstd * (scale * second + (scale * mean - mu) * first)  # sum of g times the normalised value
+        dbeta += factor * first
+        dgamma += factor * normal
+        # ds needs both sums over all members: first its part that does not.
+        tl.store(out + (3 * MEMBERS + m) * channels + c, factor * (second + mean * first), mask=there)
+        tl.store(out + (4 * MEMBERS + m) * channels + c, gamma * normal + beta * first, mask=there)
+    count = rows.to(tl.float32) * MEMBERS
+    of_mean, of_value = dbeta / count, dgamma / count
+    for m in tl.static_range(MEMBERS):
+        mean = tl.load(table + (MEMBERS + m) * channels + c, mask=there, other=0.0)
+        var = tl.load(table + (2 * MEMBERS + m) * channels + c, mask=there, other=0.0)
+        scale = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
+        factor = 1.0 + tl.load(r + m * channels + c, mask=there, other=0.0) if HAS_R else 1.0
+        tl.store(out + m * channels + c, scale * factor * gamma * rstd, mask=there)
+        tl.store(out + (MEMBERS + m) * channels + c, -scale * scale * gamma * rstd * rstd * of_value, mask=there)
+        tl.store(
+            out + (2 * MEMBERS + m) * channels + c, -scale * gamma * rstd * (of_mean - mu * rstd * of_value), mask=there
+        )
+        if HAS_S:
+            products = rows * rstd * (scale * var + mean * (scale * mean - mu))  # sum of y times the normalised value
+            ds = tl.load(out + (3 * MEMBERS + m) * channels + c, mask=there, other=0.0)
+            ds = gamma * rstd * (ds - of_mean * rows * mean - of_value * products)
+            tl.store(out + (3 * MEMBERS + m) * channels + c, ds, mask=there)
+    tl.store(out + 5 * MEMBERS * channels + c, dgamma, mask=there)
+    tl.store(out + (5 * MEMBERS + 1) * channels + c, dbeta, mask=there)
 
 
 @jit
@@ -437,23 +454,9 @@ def scaled_sum_kernel(  # type: ignore[no-untyped-def]
 
 @jit
 def scaled_gradient_kernel(  # type: ignore[no-untyped-def]
-    g,
-    y,
-    s,
-    dy,
-    partial,
-    counters,
-    ds,
-    rows,
-    channels,
-    chunk,
-    MEMBERS: tl.constexpr,
-    SUMS: tl.constexpr,
-    SPLITS: tl.constexpr,
-    ROWS: tl.constexpr,
-    CHANNELS: tl.constexpr,
+    g, y, s, dy, partial, rows, channels, chunk, SUMS: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
 ):
-    """dy = (1 + s) g, and in the same pass ds `[M, C]`: the sums of g y, by way of partial `[M, splits, C]`."""
+    """dy = (1 + s) g, and in the same pass partial `[M, chunks, C]`: sums of g y, whose total is ds."""
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     splits = tl.num_programs(1)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
@@ -472,10 +475,3 @@ def scaled_gradient_kernel(  # type: ignore[no-untyped-def]
             total += of_z * tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
     if SUMS:
         tl.store(partial + (member * splits + split) * channels + c, tl.sum(total, 0), mask=there)
-        if last_to_arrive(counters + block, MEMBERS * splits):
-            each = tl.arange(0, SPLITS)
-            inside = (each < splits)[:, None] & there[None, :]
-            for m in tl.static_range(MEMBERS):
-                at = partial + ((m * splits + each) * channels)[:, None] + c[None, :]
-                found = tl.sum(tl.load(at, mask=inside, other=0.0, cache_modifier=".cg"), 0)
-                tl.store(ds + m * channels + c, found, mask=there)

@@ -56,22 +56,8 @@ class Grid:
         self.splits = -(-self.rows // self.chunk)
         self.programs = (members, self.splits, blocks)
         self.sizes = {"ROWS": self.tile_rows, "CHANNELS": self.tile_channels, "num_warps": 8}
-        self.parts = power_of_two(self.splits)
-        self.blocks = blocks
-
-
-COUNTERS: dict[torch.device, tuple[Tensor, list[int]]] = {}
-RING = 1 << 16  # counters: many more than programs of one device can be under way
-
-
-def counters(device: torch.device, count: int) -> Tensor:
-    """Zeros, one for each block of channels, which the kernel that counts with them leaves zero."""
-    if device not in COUNTERS:
-        COUNTERS[device] = torch.zeros(RING, dtype=torch.int32, device=device), [0]
-    ring, place = COUNTERS[device]
-    first = place[0] if place[0] + count <= RING else 0
-    place[0] = first + count
-    return ring[first : first + count]
+        self.reduction = {"SPLITS": max(16, power_of_two(self.splits)), "CHANNELS": 16, "num_warps": 4}
+        self.reducers = (-(-self.channels // 16),)
 
 
 class Sum(NamedTuple):
@@ -109,12 +95,20 @@ def moments(
         partial = y.new_empty((members, grid.splits, 3, grid.channels), dtype=torch.float32)
         table = y.new_empty((3 * members + 3, grid.channels), dtype=torch.float32)
         total = y if add is None else torch.empty_like(y)
-        kernels.moments_kernel[grid.programs](
+        kernels.sums_kernel[grid.programs](
             y,
             *((None, None) if add is None else add),
             total,
             partial,
-            counters(y.device, grid.blocks),
+            grid.rows,
+            grid.channels,
+            grid.chunk,
+            SUM=add is not None,
+            HAS_Q=add is not None and add.q is not None,
+            **grid.sizes,
+        )
+        kernels.moments_kernel[grid.reducers](
+            partial,
             s,
             weight,
             bias,
@@ -122,17 +116,14 @@ def moments(
             table,
             grid.rows,
             grid.channels,
-            grid.chunk,
+            grid.splits,
             momentum,
             eps,
             MEMBERS=members,
-            SUM=add is not None,
-            HAS_Q=add is not None and add.q is not None,
             HAS_S=s is not None,
             AFFINE=weight is not None,
             TRACKED=running is not None,
-            SPLITS=grid.parts,
-            **grid.sizes,
+            **grid.reduction,
         )
         return total, table
     y = y if add is None else add.of(y, members)
@@ -266,17 +257,18 @@ def gradient_table(
     follows from the members' sums of g and g y and from the moments of y.
     """
     m = members
+    a, mean, var, b, mu, rstd = table[:m], table[m : 2 * m], table[2 * m : 3 * m], *table[3 * m :]
     if on_gpu(y):
         from onefold.fast import kernels
 
         grid = Grid(y, members)
         partial = y.new_empty((members, grid.splits, 2, grid.channels), dtype=torch.float32)
         out = y.new_empty((5 * members + 2, grid.channels), dtype=torch.float32)
-        kernels.gradient_table_kernel[grid.programs](
-            dz,
-            y,
+        kernels.gradient_sums_kernel[grid.programs](
+            dz, y, a, b, mean, partial, grid.rows, grid.channels, grid.chunk, RELU=relu, **grid.sizes
+        )
+        kernels.gradient_table_kernel[grid.reducers](
             partial,
-            counters(y.device, grid.blocks),
             s,
             weight,
             bias,
@@ -285,17 +277,14 @@ def gradient_table(
             out,
             grid.rows,
             grid.channels,
-            grid.chunk,
+            grid.splits,
             MEMBERS=members,
-            RELU=relu,
             HAS_S=s is not None,
             HAS_R=r is not None,
             AFFINE=weight is not None,
-            SPLITS=grid.parts,
-            **grid.sizes,
+            **grid.reduction,
         )
         return out
-    a, mean, var, b, mu, rstd = table[:m], table[m : 2 * m], table[2 * m : 3 * m], *table[3 * m :]
     values, g = sums_type(by_member(y, m)), sums_type(by_member(dz, m))
     g = torch.where(values * a[:, None] + b > 0, g, 0.0) if relu else g
     first, second = g.sum(1), (g * (values - mean[:, None])).sum(1)  # [M, C]
@@ -376,27 +365,11 @@ def scaled_gradient(g: Tensor, y: Tensor | None, s: Tensor) -> tuple[Tensor, Ten
         from onefold.fast import kernels
 
         grid, dy = Grid(g, m, PROGRAMS if y is not None else 4 * PROGRAMS), torch.empty_like(g)
-        partial = ds = None
-        if y is not None:
-            partial = g.new_empty((m, grid.splits, grid.channels), dtype=torch.float32)
-            ds = g.new_empty((m, grid.channels), dtype=torch.float32)
+        partial = None if y is None else g.new_empty((m, grid.splits, grid.channels), dtype=torch.float32)
         kernels.scaled_gradient_kernel[grid.programs](
-            g,
-            y,
-            s,
-            dy,
-            partial,
-            counters(g.device, grid.blocks),
-            ds,
-            grid.rows,
-            grid.channels,
-            grid.chunk,
-            MEMBERS=m,
-            SUMS=y is not None,
-            SPLITS=grid.parts,
-            **grid.sizes,
+            g, y, s, dy, partial, grid.rows, grid.channels, grid.chunk, SUMS=y is not None, **grid.sizes
         )
-        return dy, ds
+        return dy, None if partial is None else partial.sum(1)
     of_z = by_member(g, m)
     sums = None if y is None else (sums_type(of_z) * sums_type(by_member(y, m))).sum(1)
     return like(of_z * (1 + s[:, None]), g), sums
