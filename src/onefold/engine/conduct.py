@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any
 
@@ -34,21 +35,31 @@ def conduct(
     `recipe` is what was asked for and `about` what the folder is: both are recorded, and a folder in which they differ
     is refused.
     """
-    progress = Silent() if progress is None else progress
+    world = job.world
+    progress = Silent() if progress is None or world.rank else progress
     with own_randomness(job.device), placed(job.teachers, job.device):
         training = prepare(job)
-        keeper = Keeper(run)
+        keeper = Keeper(run, world)
         if run is None:
             return finish(training, fit(training, keeper, progress), keeper)
         recipe, about = recipe or {}, describe(training) | (about or {})
-        if run.finished:
-            run.check_same(recipe, about)
-            progress.message(f"{run.path} is finished; nothing was changed")
-            return finished_result(run, served_network(job.method, training.student))
         pack(training.state_dict())  # what cannot be stored is refused now
-        run.begin(recipe, about, environment(job.device), COPIES * size_of(training.student))
-        with run.held():
+        if world.first(lambda: found_or_begun(run, recipe, about, job.device, COPIES * size_of(training.student))):
+            progress.message(f"{run.path} is finished; nothing was changed")
+            return finished_result(run, served_network(job.method, training.student), world)
+        with run.held() if world.rank == 0 else contextlib.nullcontext():
             return finish(training, fit(training, keeper, progress), keeper)
+
+
+def found_or_begun(
+    run: RunFolder, recipe: dict[str, Any], about: dict[str, Any], device: torch.device, needed: int
+) -> bool:
+    """Whether the run is finished; if not, its folder is ready. One of another recipe is refused."""
+    if run.finished:
+        run.check_same(recipe, about)
+        return True
+    run.begin(recipe, about, environment(device), needed)
+    return False
 
 
 def describe(training: Training) -> dict[str, Any]:

@@ -1,0 +1,7 @@
+"""Several processes as one: the only place that knows torch.distributed."""
+
+from onefold.engine.distributed.failing import Abandoned, Lost
+from onefold.engine.distributed.launch import device_here, launched, world_here
+from onefold.engine.distributed.world import ALONE, World
+
+__all__ = ["ALONE", "Abandoned", "Lost", "World", "device_here", "launched", "world_here"]

@@ -1,0 +1,139 @@
+"""Trains the same small jobs alone and in several processes; started by test_distributed.py.
+
+    python together.py FOLDER
+
+Groups of processes are forked before anything was computed: the libraries are loaded once.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onefold import Teachers
+from onefold.data import Arrays
+from onefold.engine import Job, Settings, conduct
+from onefold.engine.distributed import World, world_here
+from onefold.methods import METHODS, method_named, perturbation_named
+from onefold.perturb import InputSpace
+from onefold.recipe import OptimRecipe
+from onefold.run import RunFolder
+
+SIZES = (1, 2, 3)
+OPTIM = {"batch_size": 12, "warmup_epochs": 0.5, "lr": 0.05, "weight_decay": 0.01}
+PAPER = ("latentbe", "tdiv-sdiv")
+
+
+class Normed(nn.Module):
+    """Convolution, BatchNorm of two kinds, linear layers: `[B, 1, 4, 4]` to three classes."""
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, width, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        self.hidden = nn.Linear(width, 5)
+        self.flat = nn.BatchNorm1d(5, momentum=None, affine=False)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.hidden(self.norm(self.conv(x)).relu().mean((2, 3)))
+        return torch.as_tensor(self.head(self.flat(hidden).tanh()))
+
+
+def unnormed() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def perturbed(method: str) -> str:
+    return {"latentbe": "tdiv-sdiv", "be": "tdiv", "supervised": "gaussian", "kd": "ods"}.get(method, "confods")
+
+
+# name: method, perturbation, how many examples, the network, further fields of the optimizer. Batches are of 12.
+CASES: dict[str, tuple[str, str, int, Callable[[], nn.Module], dict[str, Any]]] = {
+    **{name: (name, perturbed(name), 60, Normed, {}) for name in METHODS},
+    "equal": ("supervised", "none", 48, Normed, {}),
+    "uneven": (*PAPER, 53, Normed, {"ema": 0.8, "clip": 0.5}),  # a last batch of 5
+    "two for three": (*PAPER, 50, Normed, {}),  # a last batch of 2, which leaves one of three with none
+    "one for all": ("latentbe", "gaussian", 49, unnormed, {}),
+    "accumulated": ("kd", "none", 53, unnormed, {"accumulate": 3}),
+    "drop last": ("kd", "none", 53, Normed, {"drop_last": True, "label_smoothing": 0.1}),
+}
+
+
+def split(count: int, seed: int) -> Arrays:
+    draws = torch.Generator().manual_seed(seed)
+    y = torch.randint(3, (count,), generator=draws)
+    x = torch.rand(count, 1, 4, 4, generator=draws, dtype=torch.float64)
+    return Arrays(x * (1 + y[:, None, None, None]) / 3, y)
+
+
+def job_of(case: str, world: World) -> Job:
+    """In float64, two epochs."""
+    method, perturbation, count, network, optim = CASES[case]
+    torch.manual_seed(1)
+    nets = [network().double() for _ in range(3)]
+    for net in nets:
+        net(split(40, 9).x)  # statistics of its own
+    return Job(
+        method=method_named(method),
+        perturbation=perturbation_named(perturbation),
+        net=network().double(),
+        teachers=Teachers(nets) if METHODS[method].needs_teachers else None,
+        train=split(count, 0),
+        val=split(101, 1),
+        test=split(130, 2),
+        settings=Settings(epochs=2, alpha=0.8, temperature=2.0, optim=OptimRecipe(**(OPTIM | optim)), log_every=2),
+        device=torch.device("cpu"),
+        # A step of a length that matters, and no clipping: where it ends would hang on rounding.
+        space=InputSpace(scale=0.05, low=None, high=None),
+        world=world,
+    )
+
+
+def group(size: int, work: Callable[[World], None]) -> int:
+    """So many processes that do some work in their world; 0 if all of them ended well."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    children = []
+    for rank in range(size):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                if size > 1:
+                    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
+                    os.environ |= {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"}
+                work(world_here())
+                code = 0
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        children.append(child)
+    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+
+
+def main(folder: Path) -> int:
+    def work(world: World) -> None:
+        for case in CASES:
+            run = RunFolder(folder / f"{world.size}" / case)
+            result = conduct(job_of(case, world), run, {"case": case})
+            kinds = {type(module).__name__ for module in result.model.modules()}
+            print(world.size, world.rank, case, result.metrics["nll"], *sorted(kinds), sep="|")
+
+    return max(group(size, work) for size in SIZES)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
