@@ -7,6 +7,7 @@ Groups of processes are forked before anything was computed: the libraries are l
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 import sys
@@ -21,13 +22,16 @@ from onefold import Teachers
 from onefold.data import Arrays
 from onefold.engine import Job, Settings, conduct
 from onefold.engine.distributed import World, world_here
+from onefold.engine.distributed.processes import Processes
+from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.methods import METHODS, method_named, perturbation_named
 from onefold.perturb import InputSpace
 from onefold.recipe import OptimRecipe
 from onefold.run import RunFolder
 
-SIZES = (1, 2, 3)
+SIZES = {1: 0, 2: 0, 3: 7}  # processes, and from which case on: three are for parts that are uneven, or empty
 OPTIM = {"batch_size": 12, "warmup_epochs": 0.5, "lr": 0.05, "weight_decay": 0.01}
+MEMBERS = 2
 PAPER = ("latentbe", "tdiv-sdiv")
 
 
@@ -57,7 +61,7 @@ def perturbed(method: str) -> str:
 
 # name: method, perturbation, how many examples, the network, further fields of the optimizer. Batches are of 12.
 CASES: dict[str, tuple[str, str, int, Callable[[], nn.Module], dict[str, Any]]] = {
-    **{name: (name, perturbed(name), 60, Normed, {}) for name in METHODS},
+    **{name: (name, perturbed(name), 36, Normed, {}) for name in METHODS},
     "equal": ("supervised", "none", 48, Normed, {}),
     "uneven": (*PAPER, 53, Normed, {"ema": 0.8, "clip": 0.5}),  # a last batch of 5
     "two for three": (*PAPER, 50, Normed, {}),  # a last batch of 2, which leaves one of three with none
@@ -65,6 +69,9 @@ CASES: dict[str, tuple[str, str, int, Callable[[], nn.Module], dict[str, Any]]] 
     "accumulated": ("kd", "none", 53, unnormed, {"accumulate": 3}),
     "drop last": ("kd", "none", 53, Normed, {"drop_last": True, "label_smoothing": 0.1}),
 }
+
+
+SPREAD = ("latentbe", "kd", "aekd", "two for three")  # over three processes one holds no teacher at all
 
 
 def split(count: int, seed: int) -> Arrays:
@@ -78,7 +85,7 @@ def job_of(case: str, world: World) -> Job:
     """In float64, two epochs."""
     method, perturbation, count, network, optim = CASES[case]
     torch.manual_seed(1)
-    nets = [network().double() for _ in range(3)]
+    nets = [network().double() for _ in range(MEMBERS)]
     for net in nets:
         net(split(40, 9).x)  # statistics of its own
     return Job(
@@ -126,11 +133,19 @@ def group(size: int, work: Callable[[World], None]) -> int:
 
 def main(folder: Path) -> int:
     def work(world: World) -> None:
-        for case in CASES:
-            run = RunFolder(folder / f"{world.size}" / case)
-            result = conduct(job_of(case, world), run, {"case": case})
+        cases = list(CASES)[SIZES[world.size] :]
+        for case, spread in [(case, False) for case in cases] + [(case, True) for case in SPREAD if world.size > 1]:
+            job = job_of(case, world)
+            if spread:
+                assert isinstance(job.teachers, Teachers)
+                assert isinstance(world, Processes)
+                every = list(job.teachers.networks)
+                nets = [every[m] for m in own_teachers(MEMBERS, world.rank, world.size)]
+                job = dataclasses.replace(job, teachers=SpreadTeachers(nets, MEMBERS, world))
+            name = f"{world.size}-spread" if spread else f"{world.size}"
+            result = conduct(job, RunFolder(folder / name / case), {"case": case})
             kinds = {type(module).__name__ for module in result.model.modules()}
-            print(world.size, world.rank, case, result.metrics["nll"], *sorted(kinds), sep="|")
+            print(name, world.rank, case, result.metrics["nll"], *sorted(kinds), sep="|")
 
     return max(group(size, work) for size in SIZES)
 

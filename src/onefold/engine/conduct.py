@@ -11,6 +11,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from onefold.engine.device import own_randomness, placed
+from onefold.engine.distributed.spread import SpreadTeachers
+from onefold.engine.distributed.world import World
 from onefold.engine.environment import environment
 from onefold.engine.keeper import Keeper
 from onefold.engine.loop import fit
@@ -18,6 +20,7 @@ from onefold.engine.pack import pack
 from onefold.engine.progress import Progress, Silent
 from onefold.engine.result import Result, finish, finished_result, served_network
 from onefold.engine.training import Job, Training, prepare
+from onefold.ensemble import Teachers
 from onefold.run import RunFolder
 
 COPIES = 10  # of the weights that a run holds on the disk at most: old and new checkpoints with momenta, the model
@@ -75,7 +78,7 @@ def describe(training: Training) -> dict[str, Any]:
         "steps": job.settings.epochs * len(training.train),
         "optimizer": describe_optimizer(training.optimizer),
         "schedule": type(getattr(training.schedule, "scheduler", training.schedule)).__name__,
-        "teachers_are": None if job.teachers is None else fingerprint(job.teachers),
+        "teachers_are": None if job.teachers is None else fingerprint(job.teachers, job.world),
     }
 
 
@@ -85,8 +88,17 @@ def describe_optimizer(optimizer: Optimizer) -> dict[str, Any]:
     return {"class": type(optimizer).__name__, "groups": groups}
 
 
-def fingerprint(module: nn.Module) -> str:
-    """A hash of all weights: teachers that were trained anew are other teachers."""
+def fingerprint(teachers: Teachers | SpreadTeachers, world: World) -> str:
+    """A hash of all weights, wherever they are held: teachers that were trained anew are other teachers."""
+    if isinstance(teachers, Teachers):
+        each = [weights_hash(network) for network in teachers.networks]
+    else:
+        own = [] if teachers.own is None else [weights_hash(network) for network in teachers.own.networks]
+        each = [found for held in world.collected(own) for found in held]
+    return hashlib.blake2b("".join(each).encode(), digest_size=16).hexdigest()
+
+
+def weights_hash(module: nn.Module) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, value in module.state_dict().items():
         digest.update(name.encode())

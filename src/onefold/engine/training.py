@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from onefold.data import Augmentation, Loader, Split, loader_for
 from onefold.data.order import draw_seed
+from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.ema import MovingAverage
@@ -36,7 +37,7 @@ class Job:
     method: Method
     perturbation: Perturbing
     net: nn.Module
-    teachers: Teachers | None
+    teachers: Teachers | SpreadTeachers | None
     train: Split
     val: Split | None
     test: Split | None
@@ -102,6 +103,8 @@ def prepare(job: Job) -> Training:
     """Seeds the global random numbers and draws from them: call it inside `own_randomness`."""
     settings, optim = job.settings, job.settings.optim
     job.world.rest()
+    if settings.compile and isinstance(job.teachers, SpreadTeachers):
+        raise ValueError("compile: expected False where the teachers are spread over processes, got True")
     x, labels = example_of(job.train, job.augment, job.device)
     check_space(job, x)
     torch.manual_seed(draw_seed("student", settings.seed))

@@ -20,29 +20,32 @@ class Abandoned(RuntimeError):
     """The first process has refused to go on, and says why itself."""
 
 
-def claim(store: Store, code: int) -> bool:
-    """Whether this process is the first to fail, and so the one that says why; the others learn that it did."""
+def claim(store: Store, code: int, end_others: bool = True) -> bool:
+    """Whether this process is the first to end early, and so the one that says why; the others are told to end."""
     try:
         mine = bool(store.add(f"{KEY}/count", 1) == 1)
-        if mine:
+        if mine and end_others:
             store.set(KEY, str(code))
     except RuntimeError:  # the store went with its owner
         return False
     return mine
 
 
+def failed(store: Store) -> bool:
+    return bool(store.check([KEY]))
+
+
 def watch(store: Store) -> None:
     """Ends this process when another has failed, wherever it waits: a collective that nobody joins ends never."""
 
     def look() -> None:
-        while True:
-            time.sleep(LOOK)
-            try:
-                failed = store.check([KEY])
-            except RuntimeError:  # the store is gone: whoever kept it has ended
-                return
-            if failed:
-                time.sleep(LOOK)  # who is about to end by itself may do so
-                os._exit(int(store.get(KEY)))
+        try:
+            while not failed(store):
+                time.sleep(LOOK)
+            time.sleep(LOOK)  # who is about to end by itself may do so
+            code = int(store.get(KEY))
+        except RuntimeError:  # the store is gone, and with it whoever kept it
+            return
+        os._exit(code)
 
     threading.Thread(target=look, name="onefold-watch", daemon=True).start()

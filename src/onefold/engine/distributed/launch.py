@@ -13,6 +13,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from onefold.engine.device import device_named
+from onefold.engine.distributed.failing import claim, watch
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.world import ALONE, World
 
@@ -44,6 +45,21 @@ def joined() -> Processes:
     dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo", store=store, rank=rank, world_size=size)
     atexit.register(leave)
     return Processes(rank, size, local_rank, PrefixStore("onefold", store), None)
+
+
+def join_the_others() -> int:
+    """Joins them, and ends this process when one of them fails; its rank."""
+    world = world_here()
+    if isinstance(world, Processes):
+        watch(world.store)
+    return world.rank
+
+
+def may_speak(code: int, end_others: bool) -> bool:
+    """Whether it is for this process to say why it ends; the others are told to end with this code."""
+    if not JOINED:
+        return os.environ.get("RANK", "0") == "0"
+    return claim(JOINED[0].store, code, end_others)
 
 
 def leave() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import Store
 
 from onefold.engine.distributed.draws import SharedDraws
-from onefold.engine.distributed.failing import Abandoned, Lost
+from onefold.engine.distributed.failing import Abandoned, Lost, failed
 from onefold.engine.distributed.part import Part
 from onefold.engine.distributed.world import Batch, Value, World
 from onefold.engine.pack import generator_states, set_generator_states
@@ -21,6 +21,7 @@ from onefold.metrics.accumulator import Accumulator
 
 CPU = torch.device("cpu")
 LOOK = 1.0  # seconds between two consultations, about
+PAUSE = 0.1  # seconds between two looks of who waits
 MOST = 1000  # steps between them
 
 
@@ -38,6 +39,7 @@ class Processes(World):
         self.part: Part | None = None
         self.shared = SharedDraws(lambda: self.part)
         self.countdown, self.steps, self.since = 1, 1, time.monotonic()
+        self.waits = 0
 
     @property
     def draws(self) -> SharedDraws:
@@ -134,6 +136,25 @@ class Processes(World):
             raise Abandoned("the first process has stopped")
         value: Value = found[1]
         return value
+
+    def in_turn(self, function: Callable[[], Value]) -> Value:
+        turn = 0 if self.rank == 0 else 1 if self.local_rank == 0 else 2  # machines may share no files
+        found = []
+        for now in range(3):
+            if now == turn:
+                found.append(function())
+            self.wait()
+        return found[0]
+
+    def wait(self) -> None:
+        self.waits += 1
+        place = f"onefold/wait/{self.waits}"
+        here = self.store.add(place, 1)
+        while here < self.size:  # by a look now and then: a collective would run into its time limit
+            if failed(self.store):
+                raise Lost("another process has ended")
+            time.sleep(PAUSE)
+            here = self.store.add(place, 0)
 
     def collected(self, value: Value) -> list[Value]:
         values: list[Any] = [None] * self.size

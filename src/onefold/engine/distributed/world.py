@@ -77,6 +77,13 @@ class World:
         """What the first process finds out or does, for all; what it refuses, all refuse."""
         return function()
 
+    def in_turn(self, function: Callable[[], Value]) -> Value:
+        """What every process finds out for itself, the first one before the others: it may have to fetch it."""
+        return function()
+
+    def wait(self) -> None:
+        """Until all are here, however long that takes."""
+
     def collected(self, value: Value) -> list[Value]:
         """Every process's value, in their order."""
         return [value]
