@@ -8,20 +8,25 @@ Groups of processes are forked before anything was computed: the libraries are l
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
+import shutil
+import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD
 
 from onefold import Teachers
 from onefold.data import Arrays
 from onefold.engine import Job, Settings, conduct
-from onefold.engine.distributed import World, world_here
+from onefold.engine.distributed import World, processes, world_here
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.methods import METHODS, method_named, perturbation_named
@@ -55,6 +60,10 @@ def unnormed() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 3))
 
 
+def dropping() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
 def perturbed(method: str) -> str:
     return {"latentbe": "tdiv-sdiv", "be": "tdiv", "supervised": "gaussian", "kd": "ods"}.get(method, "confods")
 
@@ -67,6 +76,7 @@ CASES: dict[str, tuple[str, str, int, Callable[[], nn.Module], dict[str, Any]]] 
     "two for three": (*PAPER, 50, Normed, {}),  # a last batch of 2, which leaves one of three with none
     "one for all": ("latentbe", "gaussian", 49, unnormed, {}),
     "accumulated": ("kd", "none", 53, unnormed, {"accumulate": 3}),
+    "dropout": (*PAPER, 53, dropping, {"ema": 0.8}),
     "drop last": ("kd", "none", 53, Normed, {"drop_last": True, "label_smoothing": 0.1}),
 }
 
@@ -121,33 +131,86 @@ def group(size: int, work: Callable[[World], None]) -> int:
                 work(world_here())
                 code = 0
             except BaseException:
-                import traceback
-
                 traceback.print_exc()
             finally:
-                sys.stdout.flush()
                 os._exit(code)
         children.append(child)
     return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
 
 
-def main(folder: Path) -> int:
-    def work(world: World) -> None:
-        cases = list(CASES)[SIZES[world.size] :]
-        for case, spread in [(case, False) for case in cases] + [(case, True) for case in SPREAD if world.size > 1]:
-            job = job_of(case, world)
-            if spread:
-                assert isinstance(job.teachers, Teachers)
-                assert isinstance(world, Processes)
-                every = list(job.teachers.networks)
-                nets = [every[m] for m in own_teachers(MEMBERS, world.rank, world.size)]
-                job = dataclasses.replace(job, teachers=SpreadTeachers(nets, MEMBERS, world))
-            name = f"{world.size}-spread" if spread else f"{world.size}"
-            result = conduct(job, RunFolder(folder / name / case), {"case": case})
-            kinds = {type(module).__name__ for module in result.model.modules()}
-            print(name, world.rank, case, result.metrics["nll"], *sorted(kinds), sep="|")
+def say(*words: object) -> None:
+    """A line in one piece: several processes write at once."""
+    os.write(1, ("|".join(map(str, words)) + "\n").encode())
 
-    return max(group(size, work) for size in SIZES)
+
+def agree(folder: Path, world: World) -> None:
+    """Every case, and some with teachers that are spread."""
+    cases = list(CASES)[SIZES[world.size] :]
+    for case, spread in [(case, False) for case in cases] + [(case, True) for case in SPREAD if world.size > 1]:
+        job = job_of(case, world)
+        if spread:
+            assert isinstance(job.teachers, Teachers)
+            assert isinstance(world, Processes)
+            every = list(job.teachers.networks)
+            nets = [every[m] for m in own_teachers(MEMBERS, world.rank, world.size)]
+            job = dataclasses.replace(job, teachers=SpreadTeachers(nets, MEMBERS, world))
+        name = f"{world.size}-spread" if spread else f"{world.size}"
+        result = conduct(job, RunFolder(folder / name / case), {"case": case})
+        kinds = {type(module).__name__ for module in result.model.modules()}
+        say(name, world.rank, case, result.metrics["nll"], *sorted(kinds))
+
+
+class Eventful(SGD):
+    """Something happens before some step."""
+
+    def __init__(self, groups: list[dict[str, Any]], at: int, event: Callable[[], None] | None) -> None:
+        super().__init__(groups, momentum=0.9, nesterov=True)
+        self.at, self.event, self.calls = at, event, 0
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.calls += 1
+        if self.calls == self.at and self.event is not None:
+            self.event()
+        super().step(closure)
+
+
+def eventful(world: World, folder: Path, event: Callable[[], None] | None = None, rank: int = 1) -> str:
+    """A training with dropout in which something happens in one process; how it ended there."""
+    mine = event if world.rank == rank else None
+    job = job_of("dropout", world)
+    job = dataclasses.replace(job, optimizer=lambda groups: Eventful(groups, 3, mine))
+    processes.MOST = 1  # asks after every step
+    try:
+        conduct(job, RunFolder(folder), {"case": "dropout"})
+    except (RuntimeError, ValueError) as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return "finished"
+
+
+def fail() -> None:
+    raise ValueError("an accident")
+
+
+def stories(folder: Path) -> None:
+    """Stopped and continued, by as many processes or not; and one that fails."""
+
+    def told(kind: str, *arguments: Any) -> Callable[[World], None]:
+        return lambda world: say(kind, world.rank, eventful(world, *arguments))
+
+    group(2, told("undisturbed", folder / "undisturbed"))
+    group(2, told("stopped", folder / "stopped", lambda: signal.raise_signal(signal.SIGTERM)))
+    for size in (1, 3):
+        shutil.copytree(folder / "stopped", folder / f"continued by {size}")
+        group(size, told(f"continued by {size}", folder / f"continued by {size}"))
+    group(2, told("continued by 2", folder / "stopped"))
+    group(2, told("failed", folder / "failed", fail))
+    group(2, told("died", folder / "died", lambda: os.kill(os.getpid(), signal.SIGKILL)))
+
+
+def main(folder: Path) -> int:
+    code = max(group(size, functools.partial(agree, folder)) for size in SIZES)
+    stories(folder / "stories")
+    return code
 
 
 if __name__ == "__main__":

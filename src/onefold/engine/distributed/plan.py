@@ -32,7 +32,7 @@ def spreads(wanted: str, members: int, needed: int, device: torch.device, world:
     free = min(world.collected(room(device)))
     fit = needed <= ROOM * free
     spread = wanted == "spread" or (wanted == "auto" and not fit)
-    compared = f"{needed / 2**30:.2g} GiB of teachers, {free / 2**30:.2g} GiB free for each process"
+    compared = f"{needed / 2**20:,.0f} MiB of teachers, {free / 2**20:,.0f} MiB free for each process"
     why = "as asked; " + compared if wanted != "auto" else compared
     held = f"spread, at most {-(-members // world.size)} of {members} in each" if spread else f"all {members} in each"
     return spread, f"{world.size} processes, data-parallel; teachers: {held} ({why})"
