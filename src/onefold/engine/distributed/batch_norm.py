@@ -88,11 +88,12 @@ class AcrossProcesses(nn.Module):
         if own.track_running_stats and own.running_mean is not None:
             with torch.no_grad():
                 own.num_batches_tracked.add_(1)
+                kept: Tensor = own.running_mean
                 # None stands for the mean over all batches.
-                rate = 1.0 / float(own.num_batches_tracked) if own.momentum is None else own.momentum
-                own.running_mean.lerp_(mean.to(own.running_mean.dtype), rate)
+                rate = own.momentum if own.momentum is not None else 1 / own.num_batches_tracked.to(kept.dtype)
+                kept.lerp_(mean.to(kept.dtype), rate)
                 unbiased = variance * (count / (count - 1))
-                own.running_var.lerp_(unbiased.to(own.running_var.dtype), rate)
+                own.running_var.lerp_(unbiased.to(kept.dtype), rate)
         return cast(Tensor, y)
 
     def __reduce_ex__(self, _protocol: object) -> Any:

@@ -39,12 +39,15 @@ def joined() -> Processes:
         store = dist.distributed_c10d._get_default_store()
         host: Any = dist.new_group(backend="gloo")
         return Processes(dist.get_rank(), dist.get_world_size(), local_rank, store, host)
-    store, rank, size = next(rendezvous("env://"))
+    found, rank, size = next(rendezvous("env://"))
+    # The store outlives processes that torchrun starts again: what those before have left in it is not for these.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = PrefixStore(f"onefold/{size}/{attempt}", found)
     # Both at once: tensors of hosts and objects go through gloo, those of GPUs through NCCL, which starts when used.
     both = torch.cuda.is_available() and dist.is_nccl_available()
     dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo", store=store, rank=rank, world_size=size)
     atexit.register(leave)
-    return Processes(rank, size, local_rank, PrefixStore("onefold", store), None)
+    return Processes(rank, size, local_rank, store, None)
 
 
 def join_the_others() -> int:

@@ -27,7 +27,9 @@ class GatherRows(Function):
         padded = x.new_zeros(max(rows), *x.shape[1:])
         padded[: x.shape[0]] = x
         every = world.rows_of_all(padded)  # [W, largest B_r, ...]
-        return torch.cat([part[:count] for part, count in zip(every, rows, strict=True)])
+        whole = torch.cat([part[:count] for part, count in zip(every, rows, strict=True)])
+        channels_last = x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+        return whole.contiguous(memory_format=torch.channels_last) if channels_last else whole
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
