@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +23,35 @@ from onefold.engine.pack import pack
 from onefold.methods import METHODS
 from onefold.run import RunFolder
 
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "2",
+    "--max-restarts",
+    "1",
+]
+TRAIN = ["-m", "onefold", "train", "digits", "--network", "mlp", "--epochs", "40", "--recipe.members", "2"]
+TRAIN += ["--members", "0", "--parallel.mode", "data"]
+LONG = 240  # seconds
 SCRIPT = Path(__file__).parent / "together.py"
 OWN_RANDOMNESS = {"dropout"}  # what a network draws by itself is drawn by each process for its own examples
 THREE = {"one for all", "two for three", "uneven", "accumulated", "drop last"}
+
+
+def environment() -> dict[str, str]:
+    ours = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    return ours | {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[str]]]:
     """The folder of all runs, and what the processes said."""
     folder: Path = tmp_path_factory.mktemp("together")
-    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")} | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=LONG, check=False)
     assert done.returncode == 0, done.stderr
     return folder, [line.split("|") for line in done.stdout.splitlines()]
 
@@ -133,6 +152,51 @@ def test_a_process_that_fails_or_dies_ends_the_others(runs: tuple[Path, list[lis
     assert failed[0].startswith("Lost: another process has ended")
     (died,) = ends(said, "died")
     assert died.startswith("Lost: another process has ended")
+
+
+def worker(rank: int, folder: Path) -> int:
+    """The process of a rank that trains into a folder, once there is one."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < LONG:
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                words, variables = (place / "cmdline").read_bytes(), (place / "environ").read_bytes()
+            except OSError:
+                continue
+            if str(folder).encode() in words and f"\0RANK={rank}\0".encode() in b"\0" + variables:
+                return int(place.name)
+        time.sleep(0.1)
+    raise AssertionError("no such process")
+
+
+def until(there: Path) -> None:
+    begin = time.monotonic()
+    while not there.exists():
+        assert time.monotonic() - begin < LONG, f"{there} never came"
+        time.sleep(0.005)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes by what Linux tells of them")
+def test_torchrun_goes_on_after_a_killed_worker(runs: tuple[Path, list[list[str]]], tmp_path: Path) -> None:
+    """From the checkpoint, and to the same bits as two processes that were let be; only the first one is heard."""
+    command = [*TORCHRUN, *TRAIN, "--out", str(tmp_path)]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        killed = worker(1, tmp_path)
+        until(tmp_path / "teacher-0" / "checkpoints" / "last.safetensors")
+        os.kill(killed, signal.SIGKILL)
+        table, told = run.communicate(timeout=LONG)
+    assert run.returncode == 0, told
+    assert "going on after step" in told
+    assert "2 processes, data-parallel: all train one teacher after the other together (as asked)" in told
+    assert told.count("teacher 0 (1 of 1)") == 2, "of the first process, before and after"
+    assert table.count("teacher-0") == 1
+
+    one, other = (RunFolder(folder / "teacher-0") for folder in (runs[0] / "teachers", tmp_path))
+    assert one.model.read_bytes() == other.model.read_bytes()
+    expected, found = state(one.path), state(other.path)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert lines(one.path) == lines(other.path)
 
 
 def test_parts() -> None:

@@ -25,13 +25,14 @@ from torch.optim import SGD
 
 from onefold import Teachers
 from onefold.data import Arrays
-from onefold.engine import Job, Settings, conduct
+from onefold.engine import Job, Settings, conduct, train_teachers
 from onefold.engine.distributed import World, processes, world_here
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.methods import METHODS, method_named, perturbation_named
 from onefold.perturb import InputSpace
 from onefold.recipe import OptimRecipe
+from onefold.recipes import digits
 from onefold.run import RunFolder
 
 SIZES = {1: 0, 2: 0, 3: 7}  # processes, and from which case on: three are for parts that are uneven, or empty
@@ -207,10 +208,16 @@ def stories(folder: Path) -> None:
     group(2, told("died", folder / "died", lambda: os.kill(os.getpid(), signal.SIGKILL)))
 
 
+def teacher(folder: Path, _: World) -> None:
+    """What the command of test_distributed.py trains under torchrun."""
+    quick = dataclasses.replace(digits(), network="mlp", epochs=40, members=2)
+    train_teachers(quick, folder, members=[0])
+
+
 def main(folder: Path) -> int:
     code = max(group(size, functools.partial(agree, folder)) for size in SIZES)
     stories(folder / "stories")
-    return code
+    return max(code, group(2, functools.partial(teacher, folder / "teachers")))
 
 
 if __name__ == "__main__":
