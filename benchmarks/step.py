@@ -1,6 +1,6 @@
 """How long a training step takes on this GPU, beside the plain version of the same step, and whether both agree.
 
-    python benchmarks/step.py [--widths 1 4] [--steps 60] [--out FILE]
+python benchmarks/step.py [--widths 1 4] [--steps 60] [--out FILE]
 """
 
 from __future__ import annotations
@@ -140,7 +140,13 @@ def main() -> None:
                 step = plain_step(width, method, perturbation)
                 theirs = milliseconds(step, 10, warm=3, blocks=3)
             row = {"network": f"wrn28x{width}", "method": method, "perturbation": perturbation, "ms": ours}
-            row |= {"graph_ms": alone, "plain_ms": theirs, "start_up_s": start_up, "memory_gb": memory, "loss": float(first)}
+            row |= {
+                "graph_ms": alone,
+                "plain_ms": theirs,
+                "start_up_s": start_up,
+                "memory_gb": memory,
+                "loss": float(first),
+            }
             table.append(row)
             print(
                 f"wrn28x{width} {method} {perturbation}: {ours:.2f} ms (graph alone {alone:.2f}), plain {theirs:.1f} ms, "

@@ -13,6 +13,10 @@ from torch import nn
 from onefold.data import Augmentation, CropFlip, Split, as_split, loader_for
 from onefold.engine import Job, Progress, Result, Settings, conduct
 from onefold.engine.device import device_named, placed
+from onefold.engine.distributed import World, device_here, world_here
+from onefold.engine.distributed.plan import spreads
+from onefold.engine.distributed.processes import Processes
+from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.engine.evaluate import answers
 from onefold.engine.training import OptimizerFactory, SchedulerFactory
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
@@ -59,6 +63,7 @@ def distill(
     eval_every: int = 1,
     workers: int | None = None,
     device: str | torch.device = "auto",
+    spread_teachers: bool | None = None,
     out: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -77,6 +82,8 @@ def distill(
         scheduler: makes a scheduler of the optimizer, stepped once a step; warm-up and cosine if left out.
         accumulate: parts a batch is worked through in, where it does not fit at once.
         ema: decay of a moving average of the weights, which is then what is evaluated and served.
+        spread_teachers: under torchrun, whether each process holds some of the teachers only; if nothing is said, where
+            all of them do not fit. `batch_size` is that of all processes together.
         out: a run folder. The same call goes on from what is there; one with other settings is refused.
     """
     method, perturbation = method_named(method), perturbation_named(perturbation)
@@ -90,6 +97,8 @@ def distill(
     }
     if splits["train"] is None:
         raise ValueError("train: expected a Dataset, a DataLoader or a pair of tensors (x, y), got None")
+    world = world_here()
+    place = device_here(device, world)
     warmup = min(WARMUP, epochs / 10) if warmup_epochs is None else warmup_epochs
     optim = OptimRecipe(
         lr=lr,
@@ -118,17 +127,18 @@ def distill(
         method=method,
         perturbation=perturbation,
         net=net,
-        teachers=asked,
+        teachers=placed_teachers(asked, spread_teachers, place, world),
         train=splits["train"],
         val=splits["val"],
         test=splits["test"],
         settings=settings,
-        device=device_named(device),
+        device=place,
         augment=(CropFlip() if augment else None) if isinstance(augment, bool) else augment,
         space=space,
         workers=workers,
         optimizer=optimizer,
         scheduler=scheduler,
+        world=world,
     )
     return conduct(job, None if out is None else RunFolder(out), record(job), {"kind": "python"}, progress)
 
@@ -185,6 +195,21 @@ def given_teachers(teachers: Teachers | Sequence[nn.Module] | nn.ModuleList | No
     if not isinstance(teachers, Sequence | nn.ModuleList):
         raise ValueError(f"teachers: expected Teachers or a list of networks, got {type(teachers).__name__}")
     return Teachers(list(teachers))
+
+
+def placed_teachers(
+    teachers: Teachers | None, spread: bool | None, device: torch.device, world: World
+) -> Teachers | SpreadTeachers | None:
+    """The teachers, or those of them that this process is to hold."""
+    if teachers is None or not isinstance(world, Processes):
+        return teachers
+    wanted = "auto" if spread is None else "spread" if spread else "replicated"
+    needed = sum(value.nbytes for value in teachers.state_dict().values())
+    if not spreads(wanted, teachers.members, needed, device, world)[0]:
+        return teachers
+    own = own_teachers(teachers.members, world.rank, world.size)
+    networks = [network for m, network in enumerate(teachers.networks) if m in own]
+    return SpreadTeachers(networks, teachers.members, world)
 
 
 def record(job: Job) -> dict[str, Any]:

@@ -71,6 +71,16 @@ class DistillRecipe:
 
 
 @dataclass(frozen=True)
+class ParallelRecipe:
+    """How the processes of torchrun share the work; what comes out is the same but for rounding."""
+
+    mode: Literal["auto", "data", "members"] = "auto"
+    """teachers: all processes share every batch, or each trains teachers of its own, where there are enough"""
+    teachers: Literal["auto", "replicated", "spread"] = "auto"
+    """students: every process holds all teachers, or some of them, where all do not fit"""
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A complete training, of teachers or of a student."""
 
@@ -84,6 +94,7 @@ class Recipe:
     data: DataRecipe = field(default_factory=DataRecipe)
     optim: OptimRecipe = field(default_factory=OptimRecipe)
     distill: DistillRecipe = field(default_factory=DistillRecipe)
+    parallel: ParallelRecipe = field(default_factory=ParallelRecipe)
     device: str = "auto"
     """auto, cpu, cuda or cuda:N"""
     precision: Literal["float32", "bf16"] = "float32"
@@ -137,7 +148,7 @@ def to_dict(recipe: Recipe) -> dict[str, Any]:
 
 def from_dict(record: dict[str, Any]) -> Recipe:
     """A recipe from its JSON; unknown fields are refused by name."""
-    parts = {"data": DataRecipe, "optim": OptimRecipe, "distill": DistillRecipe}
+    parts = {"data": DataRecipe, "optim": OptimRecipe, "distill": DistillRecipe, "parallel": ParallelRecipe}
     record = dict(record)
     for name, cls in (*parts.items(), ("", Recipe)):
         fields = {f.name for f in dataclasses.fields(cls)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from onefold.cli.arguments import HELP, parse
 from onefold.cli.requests import EXAMPLES, VERBS, Demo, Distill, Evaluate, Report, Request, Train
+from onefold.cli.terminal import hush, hushed
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 WIDE = 140  # columns of tables that no terminal limits
@@ -24,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(overview())
         return 0 if words else REFUSED
     try:
+        if several():
+            join()
         carry_out(parse(words), console())
     except SystemExit as end:  # help was asked for
         return int(end.code or 0)
@@ -32,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         return failed(sentence(error), REFUSED, debug)
     except Exception as error:
-        return failed(*ended(error), debug=debug)
+        return failed(*ended(error), debug=debug) if not passed_on(error) else REFUSED
     return 0
 
 
@@ -53,15 +57,34 @@ def carry_out(request: Request, out: Console) -> None:
             run_report.run(request, out)
 
 
+def several() -> bool:
+    """Whether torchrun, or something like it, started this process with others."""
+    return {"RANK", "WORLD_SIZE"} <= os.environ.keys()
+
+
+def join() -> None:
+    """Meets the others: from here on the first process alone shows anything, and all end where one fails."""
+    from onefold.engine.distributed import join_the_others
+
+    if join_the_others() != 0:
+        hush()
+
+
 def console() -> Console:
     """Where results go."""
-    out = Console()
-    return out if out.is_terminal else Console(width=WIDE)
+    out = Console(quiet=hushed())
+    return out if out.is_terminal else Console(width=WIDE, quiet=hushed())
 
 
 def failed(text: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
+    if several():
+        from onefold.engine.distributed import may_speak
+
+        # Who was asked to stop has saved everything, and the others have been asked, too.
+        if not may_speak(code, end_others=code != INTERRUPTED):
+            return code
     print(f"onefold: {text}", file=sys.stderr)
     return code
 
@@ -77,12 +100,22 @@ def sentence(error: ValueError | OSError) -> str:
 def ended(error: Exception) -> tuple[str, int]:
     """What to say of a run that came to an early end, and the exit code."""
     from onefold.engine import Diverged, Interrupted
+    from onefold.engine.distributed import Lost
 
     if isinstance(error, Interrupted):
         return str(error), INTERRUPTED
     if isinstance(error, Diverged):
         return str(error), FAILED
+    if isinstance(error, Lost):
+        return f"{error}; the same command goes on from the last checkpoint", FAILED
     return f"{type(error).__name__}: {error} (this should not happen; --debug shows where it did)", FAILED
+
+
+def passed_on(error: Exception) -> bool:
+    """Whether it happened in the first process, which says so itself."""
+    from onefold.engine.distributed import Abandoned
+
+    return isinstance(error, Abandoned)
 
 
 def overview() -> str:

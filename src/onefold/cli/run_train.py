@@ -12,7 +12,7 @@ from onefold.cli.summary import source_of, summary
 from onefold.cli.tables import metrics_table
 from onefold.cli.terminal import display, say
 from onefold.engine import distill_run, evaluate_run, train_teachers
-from onefold.engine.device import device_named
+from onefold.engine.distributed import World, device_here, world_here
 from onefold.recipe import Recipe
 
 
@@ -21,13 +21,16 @@ def run(request: Train | Distill, out: Console) -> None:
 
 
 def train(request: Train, out: Console) -> None:
-    recipe = recipe_of(request)
+    world = world_here()
+    recipe = recipe_of(request, world)
     members = members_of(request.members, recipe.members)
     folder = Path(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/teachers")
-    source = source_of(recipe)
+    source = world.in_turn(lambda: source_of(recipe))
     say(summary(recipe, source, student=False))
     with display() as shown:
         results = train_teachers(recipe, folder, members=members, source=source, progress=shown.stage("training"))
+    if world.rank:
+        return
     out.print(metrics_table([(r.folder.name if r.folder else "", r.metrics) for r in results]))
     say(f"teachers: {folder}")
     missing = [m for m in range(recipe.members) if not (folder / f"teacher-{m}" / "result.json").exists()]
@@ -38,17 +41,20 @@ def train(request: Train, out: Console) -> None:
 
 
 def distill(request: Distill, out: Console) -> None:
-    recipe = recipe_of(request)
+    world = world_here()
+    recipe = recipe_of(request, world)
     teachers = Path(request.teachers)
     if not teachers.is_dir():
         raise ValueError(f"--teachers: there is no folder {teachers}; 'onefold train {request.recipe}' makes one")
     perturbation = recipe.distill.perturbation
     name = recipe.distill.method + ("" if perturbation == "none" else f"-{perturbation}")
     folder = Path(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/{name}")
-    source = source_of(recipe)
+    source = world.in_turn(lambda: source_of(recipe))
     say(summary(recipe, source, student=True))
     with display() as shown:
         result = distill_run(recipe, folder, teachers, source=source, progress=shown.stage(name))
+    if world.rank:
+        return
     compared = [(name, result.metrics)]
     if len(list(teachers.glob("teacher-*"))) == recipe.members:  # else the student had some of them only
         compared.insert(0, ("teachers together", evaluate_run(teachers)))
@@ -57,10 +63,10 @@ def distill(request: Distill, out: Console) -> None:
     say(f"next: onefold report {teachers} {folder}")
 
 
-def recipe_of(request: Train | Distill) -> Recipe:
+def recipe_of(request: Train | Distill, world: World) -> Recipe:
     """The recipe with its flags, checked."""
     recipe = request.fields.checked()
-    device_named(recipe.device)  # a device that is not there is refused before data are read
+    device_here(recipe.device, world)  # a device that is not there is refused before data are read
     if request.download:
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, download=True))
     return recipe

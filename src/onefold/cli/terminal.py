@@ -12,6 +12,18 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 EVERY = 10.0  # seconds between two plain lines of a stage
 
 
+HUSHED: list[bool] = []  # of several processes only the first is heard
+
+
+def hush() -> None:
+    """Nothing is shown from here on."""
+    HUSHED.append(True)
+
+
+def hushed() -> bool:
+    return bool(HUSHED)
+
+
 class Stage(Protocol):
     """A long stage: what it is called, what the engine tells of it, and how far other work has come."""
 
@@ -38,7 +50,7 @@ class Display(Protocol):
 
 def display(console: Console | None = None) -> Display:
     """Bars where there is a terminal to draw them on."""
-    console = Console(stderr=True) if console is None else console
+    console = Console(stderr=True, quiet=hushed()) if console is None else console
     return Bars(console) if console.is_terminal else Lines(console)
 
 
@@ -48,7 +60,7 @@ def described(loss: float, lr: float, rate: float) -> str:
 
 def say(text: str) -> None:
     """A sentence beside the results."""
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True, quiet=hushed()).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class Bars:

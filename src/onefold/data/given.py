@@ -42,6 +42,9 @@ class GivenLoader:
     def __len__(self) -> int:
         return self.steps
 
+    def counts(self, step: int) -> None:
+        """Only who iterates the loader knows."""
+
     def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         for sampler in (self.loader.sampler, self.loader.batch_sampler):
             set_epoch = getattr(sampler, "set_epoch", None)

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from onefold.data.augment import Augmentation, CropFlip, Draws, ResizedCrop, as_input, crop_and_flip, draw
 from onefold.data.given import GivenLoader
-from onefold.data.order import check_plan, generator_for, order_of, part_of, steps_in
+from onefold.data.order import check_plan, counts_of, generator_for, order_of, own_batches, part_of, steps_in
 from onefold.data.split import Arrays, Split, as_split, check_range
 from onefold.data.stream import StreamLoader
 from onefold.data.view import view_of
@@ -28,6 +28,9 @@ class Loader(Protocol):
     def __len__(self) -> int:
         """Steps an epoch."""
 
+    def counts(self, step: int) -> list[int] | None:
+        """How many examples of the global batch of a step each process has, where that is known without asking them."""
+
     def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of `epoch` from `start_step` on, the same bits whether or not the earlier ones were asked for."""
 
@@ -35,9 +38,10 @@ class Loader(Protocol):
 class DeviceLoader:
     """Data that live on the device as uint8; order, crop, flip and batch are made there, no image by itself.
 
-    `batch_size` is the global batch: process `rank` of `world_size` takes its contiguous part of it. The order and
-    the draws of an epoch come from (seed, epoch) alone and are made once at its start, so step t needs no earlier
-    step and a step itself draws nothing.
+    `batch_size` is the global batch: process `rank` of `world_size` takes its contiguous part of it; with
+    `whole_batches`, which is for evaluation, every `world_size`-th batch as it is. The order and the draws of an epoch
+    come from (seed, epoch) alone and are made once at its start, so step t needs no earlier step and a step itself
+    draws nothing.
     """
 
     def __init__(
@@ -52,14 +56,15 @@ class DeviceLoader:
         drop_last: bool = False,
         rank: int = 0,
         world_size: int = 1,
+        whole_batches: bool = False,
     ) -> None:
-        check_plan(len(arrays), batch_size, drop_last, rank, world_size)
+        check_plan(len(arrays), batch_size, drop_last, rank, world_size, whole_batches)
         self.device = torch.device(device)
         self.x, self.y = arrays.x.to(self.device), arrays.y.to(self.device)
         self.augment = augment if arrays.images else None  # floats and features have nothing to crop
         self.batch_size, self.drop_last = batch_size, drop_last
         self.shuffle, self.seed = shuffle, seed
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size, self.whole_batches = rank, world_size, whole_batches
 
     @property
     def examples(self) -> int:
@@ -68,11 +73,15 @@ class DeviceLoader:
     def __len__(self) -> int:
         return steps_in(len(self.y), self.batch_size, self.drop_last)
 
+    def counts(self, step: int) -> list[int]:
+        return counts_of(step, len(self.y), self.batch_size, self.world_size)
+
     def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         order = order_of(len(self.y), self.seed, epoch, self.shuffle).to(self.device)
         draws = self._draws(epoch)
-        for step in range(start_step, len(self)):
-            first, last = part_of(step, len(self.y), self.batch_size, self.rank, self.world_size)
+        share = own_batches(self.rank, self.world_size, self.whole_batches)
+        for step in range(start_step + share.start, len(self), share.every):
+            first, last = part_of(step, len(self.y), self.batch_size, share.rank, share.parts)
             chosen = order[first:last]
             if draws is not None and self.augment is not None and self.x.is_cuda and self.x.dtype == torch.uint8:
                 from onefold.fast.crop import cropped  # Triton, which a machine without a GPU may not have
@@ -104,6 +113,7 @@ def loader_for(
     workers: int | None = None,
     rank: int = 0,
     world_size: int = 1,
+    whole_batches: bool = False,
     classes: int | None = None,
     device_bytes: float | None = None,
 ) -> Loader:
@@ -132,6 +142,7 @@ def loader_for(
             drop_last=drop_last,
             rank=rank,
             world_size=world_size,
+            whole_batches=whole_batches,
         )
     return StreamLoader(
         split,
@@ -144,6 +155,7 @@ def loader_for(
         workers=workers,
         rank=rank,
         world_size=world_size,
+        whole_batches=whole_batches,
         classes=classes,
     )
 

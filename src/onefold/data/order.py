@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,13 +46,35 @@ def part_of(step: int, examples: int, batch_size: int, rank: int, world_size: in
     return first + count * rank // world_size, first + count * (rank + 1) // world_size
 
 
-def check_plan(examples: int, batch_size: int, drop_last: bool, rank: int, world_size: int) -> None:
+class Own(NamedTuple):
+    """Every how many batches a rank takes one, from which on, and which part of how many it takes of it."""
+
+    start: int
+    every: int
+    rank: int
+    parts: int
+
+
+def own_batches(rank: int, world_size: int, whole_batches: bool) -> Own:
+    """A rank's part of every batch; or every so many batches whole, which a network then sees as one process would."""
+    return Own(rank, world_size, 0, 1) if whole_batches else Own(0, 1, rank, world_size)
+
+
+def counts_of(step: int, examples: int, batch_size: int, world_size: int) -> list[int]:
+    """How many examples of a global batch each rank has."""
+    parts = [part_of(step, examples, batch_size, rank, world_size) for rank in range(world_size)]
+    return [last - first for first, last in parts]
+
+
+def check_plan(
+    examples: int, batch_size: int, drop_last: bool, rank: int, world_size: int, whole_batches: bool = False
+) -> None:
     """Refuses batches that cannot be made."""
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
     if world_size < 1 or not 0 <= rank < world_size:
         raise ValueError(f"rank: expected 0 to world_size - 1, got rank {rank} of world_size {world_size}")
-    if batch_size % world_size:
+    if batch_size % world_size and not whole_batches:
         raise ValueError(
             f"batch_size: expected a multiple of the {world_size} processes, got {batch_size}; it is the global batch"
         )

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from onefold.data.augment import as_input
 from onefold.data.examples import Key, Refusal, SeededExamples, collate
-from onefold.data.order import check_plan, draw_seed, order_of, part_of, steps_in
+from onefold.data.order import check_plan, counts_of, draw_seed, order_of, own_batches, part_of, steps_in
 from onefold.data.split import Arrays
 from onefold.data.view import View
 
@@ -39,16 +39,17 @@ class StreamLoader:
         workers: int | None = None,
         rank: int = 0,
         world_size: int = 1,
+        whole_batches: bool = False,
         classes: int | None = None,
     ) -> None:
         total = len(dataset)  # type: ignore[arg-type]
-        check_plan(total, batch_size, drop_last, rank, world_size)
+        check_plan(total, batch_size, drop_last, rank, world_size, whole_batches)
         workers = workers_here() if workers is None else workers
         if workers < 0:
             raise ValueError(f"workers: expected at least 0, got {workers}")
         self.total, self.batch_size, self.drop_last = total, batch_size, drop_last
         self.device = torch.device(device)
-        self.keys = Keys(total, batch_size, drop_last, shuffle, seed, rank, world_size)
+        self.keys = Keys(total, batch_size, drop_last, shuffle, seed, rank, world_size, whole_batches)
         self.loader: DataLoader[Any] = DataLoader(
             SeededExamples(dataset, view, classes),
             batch_sampler=self.keys,
@@ -65,6 +66,9 @@ class StreamLoader:
 
     def __len__(self) -> int:
         return steps_in(self.total, self.batch_size, self.drop_last)
+
+    def counts(self, step: int) -> list[int]:
+        return counts_of(step, self.total, self.batch_size, self.keys.world_size)
 
     def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         self.keys.epoch, self.keys.start_step = epoch, start_step
@@ -86,17 +90,20 @@ class Keys(Sampler[list[Key]]):
     seed: int
     rank: int
     world_size: int
+    whole_batches: bool = False
     epoch: int = 0
     start_step: int = 0
 
     def __len__(self) -> int:
-        return steps_in(self.total, self.batch_size, self.drop_last)
+        share = own_batches(self.rank, self.world_size, self.whole_batches)
+        return len(range(share.start, steps_in(self.total, self.batch_size, self.drop_last), share.every))
 
     def __iter__(self) -> Iterator[list[Key]]:
-        epoch = self.epoch
+        epoch, steps = self.epoch, steps_in(self.total, self.batch_size, self.drop_last)
         order = order_of(self.total, self.seed, epoch, self.shuffle)
-        for step in range(self.start_step, len(self)):
-            first, last = part_of(step, self.total, self.batch_size, self.rank, self.world_size)
+        share = own_batches(self.rank, self.world_size, self.whole_batches)
+        for step in range(self.start_step + share.start, steps, share.every):
+            first, last = part_of(step, self.total, self.batch_size, share.rank, share.parts)
             keys = [Key(index, draw_seed("example", self.seed, epoch, index)) for index in order[first:last].tolist()]
             yield keys or [Key(0, 0, shape_only=True)]
 

@@ -55,7 +55,11 @@ def answers(ensemble: Callable[[Tensor], Tensor], x: Tensor, precision: str = "f
 
 
 def tried(
-    ask: Callable[[], Tensor], expected: Tensor, nets: nn.ModuleList | list[nn.Module], who: str, say: Callable[[str], None]
+    ask: Callable[[], Tensor],
+    expected: Tensor,
+    nets: nn.ModuleList | list[nn.Module],
+    who: str,
+    say: Callable[[str], None],
 ) -> None:
     """Leaves the networks as they were where the rewritten ones fail or answer something else."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from onefold.engine.device import own_randomness, placed
+from onefold.engine.distributed.spread import SpreadTeachers
+from onefold.engine.distributed.world import World
 from onefold.engine.environment import environment
 from onefold.engine.keeper import Keeper
 from onefold.engine.loop import fit
@@ -17,6 +20,7 @@ from onefold.engine.pack import pack
 from onefold.engine.progress import Progress, Silent
 from onefold.engine.result import Result, finish, finished_result, served_network
 from onefold.engine.training import Job, Training, prepare
+from onefold.ensemble import Teachers
 from onefold.run import RunFolder
 
 HOW = ("params", "foreach", "fused", "capturable")  # of an optimizer: not what it computes, only how
@@ -35,21 +39,31 @@ def conduct(
     `recipe` is what was asked for and `about` what the folder is: both are recorded, and a folder in which they differ
     is refused.
     """
-    progress = Silent() if progress is None else progress
+    world = job.world
+    progress = Silent() if progress is None or world.rank else progress
     with own_randomness(job.device), placed(job.teachers, job.device):
         training = prepare(job)
-        keeper = Keeper(run)
+        keeper = Keeper(run, world)
         if run is None:
             return finish(training, fit(training, keeper, progress), keeper)
         recipe, about = recipe or {}, describe(training) | (about or {})
-        if run.finished:
-            run.check_same(recipe, about)
-            progress.message(f"{run.path} is finished; nothing was changed")
-            return finished_result(run, served_network(job.method, training.student))
         pack(training.state_dict())  # what cannot be stored is refused now
-        run.begin(recipe, about, environment(job.device), COPIES * size_of(training.student))
-        with run.held():
+        if world.first(lambda: found_or_begun(run, recipe, about, job.device, COPIES * size_of(training.student))):
+            progress.message(f"{run.path} is finished; nothing was changed")
+            return finished_result(run, served_network(job.method, training.student), world)
+        with run.held() if world.rank == 0 else contextlib.nullcontext():
             return finish(training, fit(training, keeper, progress), keeper)
+
+
+def found_or_begun(
+    run: RunFolder, recipe: dict[str, Any], about: dict[str, Any], device: torch.device, needed: int
+) -> bool:
+    """Whether the run is finished; if not, its folder is ready. One of another recipe is refused."""
+    if run.finished:
+        run.check_same(recipe, about)
+        return True
+    run.begin(recipe, about, environment(device), needed)
+    return False
 
 
 def describe(training: Training) -> dict[str, Any]:
@@ -65,7 +79,7 @@ def describe(training: Training) -> dict[str, Any]:
         "steps": job.settings.epochs * len(training.train),
         "optimizer": describe_optimizer(training.optimizer),
         "schedule": type(getattr(training.schedule, "scheduler", training.schedule)).__name__,
-        "teachers_are": None if job.teachers is None else fingerprint(job.teachers),
+        "teachers_are": None if job.teachers is None else fingerprint(job.teachers, job.world),
     }
 
 
@@ -76,8 +90,17 @@ def describe_optimizer(optimizer: Optimizer) -> dict[str, Any]:
     return {"class": type(optimizer).__name__, "groups": groups}
 
 
-def fingerprint(module: nn.Module) -> str:
-    """A hash of all weights: teachers that were trained anew are other teachers."""
+def fingerprint(teachers: Teachers | SpreadTeachers, world: World) -> str:
+    """A hash of all weights, wherever they are held: teachers that were trained anew are other teachers."""
+    if isinstance(teachers, Teachers):
+        each = [weights_hash(network) for network in teachers.networks]
+    else:
+        own = [] if teachers.own is None else [weights_hash(network) for network in teachers.own.networks]
+        each = [found for held in world.collected(own) for found in held]
+    return hashlib.blake2b("".join(each).encode(), digest_size=16).hexdigest()
+
+
+def weights_hash(module: nn.Module) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, value in module.state_dict().items():
         digest.update(name.encode())

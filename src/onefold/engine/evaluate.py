@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -10,28 +11,53 @@ import torch
 from torch import Tensor
 
 from onefold.data import Loader
+from onefold.data.given import GivenLoader
+from onefold.engine.distributed.world import ALONE, World
 from onefold.metrics import Classification, evaluate_predictions
 from onefold.run import RunFolder
 from onefold.types import Ensemble, Prediction
 
 
 @torch.no_grad()
-def measure(served: Ensemble, predict: Prediction, loader: Loader, classes: int) -> dict[str, float]:
-    """The metrics of a split, streamed."""
+def measure(
+    served: Ensemble, predict: Prediction, loader: Loader, classes: int, world: World = ALONE
+) -> dict[str, float]:
+    """The metrics of a split, streamed; several processes share its batches, and their sums are added up."""
     metrics = Classification(classes)
     for x, labels in loader.batches():
         metrics.update(predict(served(x)), labels)
+    if shared(loader):
+        world.merge(metrics)
     return metrics.compute()
 
 
 @torch.no_grad()
 def answers(served: Ensemble, predict: Prediction, loader: Loader) -> tuple[Tensor, Tensor]:
     """Labels `[N]` and log-probabilities `[N, K]` in float32, on the host."""
-    all_labels, all_logits = [], []
-    for x, labels in loader.batches():
-        all_logits.append(predict(served(x)).float().cpu())
-        all_labels.append(labels.long().cpu())
-    return torch.cat(all_labels), torch.cat(all_logits)
+    return joined([[(labels.long().cpu(), predict(served(x)).float().cpu()) for x, labels in loader.batches()]])
+
+
+@torch.no_grad()
+def answers_of_all(served: Ensemble, predict: Prediction, loader: Loader, world: World) -> tuple[Tensor, Tensor] | None:
+    """The same, in the split's order, for the first of several processes; None for the others.
+
+    Each of them answers every so many batches, whole ones: the network sees each batch as it would in one process, so
+    that the bits are the same.
+    """
+    own = [(labels.long().cpu(), predict(served(x)).float().cpu()) for x, labels in loader.batches()]
+    every = world.gathered(own) if shared(loader) else [own]
+    return None if every is None else joined(every)
+
+
+def joined(every: list[list[tuple[Tensor, Tensor]]]) -> tuple[Tensor, Tensor]:
+    """The batches of processes that took turns, one after the other."""
+    in_order = [batch for turn in itertools.zip_longest(*every) for batch in turn if batch is not None]
+    return torch.cat([labels for labels, _ in in_order]), torch.cat([logits for _, logits in in_order])
+
+
+def shared(loader: Loader) -> bool:
+    """Whether processes share a split's batches; a `DataLoader` of the user's is iterated by each of them, whole."""
+    return not isinstance(loader, GivenLoader)
 
 
 def metrics_of(splits: dict[str, tuple[Tensor, Tensor]]) -> dict[str, float]:

@@ -11,12 +11,16 @@ import torch
 from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
 from onefold.engine.conduct import conduct
-from onefold.engine.device import device_named, own_randomness
+from onefold.engine.device import own_randomness
+from onefold.engine.distributed.launch import device_here, world_here
+from onefold.engine.distributed.plan import by_members
+from onefold.engine.distributed.spread import SpreadTeachers
+from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.networks import build_network, network_of
 from onefold.engine.progress import Progress, Silent
 from onefold.engine.result import Result, finished_result, served_network
 from onefold.engine.settings import settings_of
-from onefold.engine.teachers import check_data, load_teachers
+from onefold.engine.teachers import check_data, teachers_for
 from onefold.engine.training import Job
 from onefold.ensemble import Teachers
 from onefold.methods import Method, Perturbing, method_named, perturbation_named
@@ -46,20 +50,29 @@ def train_teachers(
             raise ValueError(f"members: expected numbers from 0 to {recipe.members - 1}, got {m!r}")
     if not chosen or len(set(chosen)) < len(chosen):
         raise ValueError(f"members: expected different teachers, at least one, got {chosen}")
-    progress = Silent() if progress is None else progress
+    world = world_here()
+    progress = Silent() if progress is None or world.rank else progress
+    runs = {m: RunFolder(Path(folder) / f"teacher-{m}") for m in chosen}
+    done = {m: found(run, recipe, {"kind": "teacher", "member": m}, progress, world) for m, run in runs.items()}
+    todo = [m for m in chosen if done[m] is None]
+    apart, sentence = by_members(recipe.parallel.mode, todo, world)
+    if not todo:
+        return [result for result in done.values() if result is not None]
+    if sentence:
+        progress.message(sentence)
+    source = loaded(recipe, world) if source is None else source
+    device = device_here(recipe.device, world)
     method, perturbation = method_named("supervised"), perturbation_named("none")
-    results = []
-    for place, m in enumerate(chosen, 1):
-        run = RunFolder(Path(folder) / f"teacher-{m}")
-        about = {"kind": "teacher", "member": m}
-        done = found(run, recipe, about, progress)
-        if done is None:
-            source = loaded(recipe) if source is None else source
-            progress.message(f"teacher {m} ({place} of {len(chosen)})")
-            seed = draw_seed("teacher", recipe.seed, m)
-            done = carry_out(recipe, run, source, method, perturbation, None, seed, about, progress)
-        results.append(done)
-    return results
+    own = todo[world.rank :: world.size] if apart else todo
+    for place, m in enumerate(own, 1):
+        progress.message(f"teacher {m} ({place} of {len(own)})")
+        seed, about = draw_seed("teacher", recipe.seed, m), {"kind": "teacher", "member": m}
+        job = job_of(recipe, source, method, perturbation, None, seed, device, ALONE if apart else world)
+        done[m] = conduct(job, runs[m], to_dict(recipe), about | described(recipe, source), progress)
+    if apart:
+        world.wait()
+        done |= {m: found(runs[m], recipe, {"kind": "teacher", "member": m}, Silent(), world) for m in todo}
+    return [result for result in done.values() if result is not None]
 
 
 def distill_run(
@@ -71,45 +84,54 @@ def distill_run(
     progress: Progress | None = None,
 ) -> Result:
     """Trains the recipe's student on the first M teachers in a folder that `train_teachers` has filled."""
-    progress = Silent() if progress is None else progress
+    world = world_here()
+    progress = Silent() if progress is None or world.rank else progress
     method, perturbation = method_named(recipe.distill.method), perturbation_named(recipe.distill.perturbation)
     run = RunFolder(folder)
     about = {"kind": "student", "teachers": str(teachers_folder)}
-    done = found(run, recipe, about, progress)
+    done = found(run, recipe, about, progress, world)
     if done is not None:
         return done
-    teachers = load_teachers(teachers_folder, members=recipe.members) if method.needs_teachers else None
-    source = loaded(recipe) if source is None else source
+    device, teachers = device_here(recipe.device, world), None
+    if method.needs_teachers:
+        wanted = recipe.parallel.teachers
+        teachers, sentence = teachers_for(world, wanted, teachers_folder, recipe.members, device)
+        if sentence:
+            progress.message(sentence)
+    source = loaded(recipe, world) if source is None else source
     if teachers is not None:
         check_data(teachers_folder, recipe.members, recipe.data.source, source)
     seed = draw_seed("student", recipe.seed)
-    return carry_out(recipe, run, source, method, perturbation, teachers, seed, about, progress)
+    job = job_of(recipe, source, method, perturbation, teachers, seed, device, world)
+    return conduct(job, run, to_dict(recipe), about | described(recipe, source), progress)
 
 
-def carry_out(
-    recipe: Recipe,
-    run: RunFolder,
-    source: Source,
-    method: Method,
-    perturbation: Perturbing,
-    teachers: Teachers | None,
-    seed: int,
-    about: dict[str, Any],
-    progress: Progress,
-) -> Result:
-    """Trains one network of a recipe."""
-    device = device_named(recipe.device)
-    about = about | {
+def described(recipe: Recipe, source: Source) -> dict[str, Any]:
+    """What a folder says about the data and the network, so that the network can be built again."""
+    return {
         "data": recipe.data.source,
         "network": recipe.network,
         "statistics": [list(moments) for moments in source.statistics],
         "image_size": list(source.image_size),
         "class_names": list(source.classes),
     }
+
+
+def job_of(
+    recipe: Recipe,
+    source: Source,
+    method: Method,
+    perturbation: Perturbing,
+    teachers: Teachers | SpreadTeachers | None,
+    seed: int,
+    device: torch.device,
+    world: World,
+) -> Job:
+    """One network of a recipe."""
     with own_randomness(device):
         torch.manual_seed(draw_seed("network", seed))
         net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
-    job = Job(
+    return Job(
         method=method,
         perturbation=perturbation,
         net=net,
@@ -122,25 +144,31 @@ def carry_out(
         augment=augmentation_of(recipe, source),
         space=space_of(source),
         workers=recipe.data.workers,
+        world=world,
     )
-    return conduct(job, run, to_dict(recipe), about, progress)
 
 
-def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progress) -> Result | None:
+def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progress, world: World) -> Result | None:
     """The result of a finished run, without a look at the data; a folder of another recipe is refused."""
-    run.check_same(to_dict(recipe), run.about | about)
-    if not run.finished:
+
+    def read() -> dict[str, Any] | None:
+        run.check_same(to_dict(recipe), run.about | about)
+        return run.about if run.finished else None
+
+    recorded = world.first(read)
+    if recorded is None:
         return None
     progress.message(f"{run.path} is finished; nothing was changed")
-    net, example = network_of(run.about)
-    method = method_named(run.about["method"])
-    return finished_result(run, served_network(method, method.student(net, run.about["members"], example)))
+    net, example = network_of(recorded)
+    method = method_named(recorded["method"])
+    return finished_result(run, served_network(method, method.student(net, recorded["members"], example)), world)
 
 
-def loaded(recipe: Recipe) -> Source:
-    """The recipe's data."""
+def loaded(recipe: Recipe, world: World) -> Source:
+    """The recipe's data; of several processes the first one fetches them."""
     data = recipe.data
-    return load(data.source, data.root, download=data.download, seed=SPLIT_SEED, skip_unreadable=data.skip_unreadable)
+    options: dict[str, Any] = {"download": data.download, "skip_unreadable": data.skip_unreadable}
+    return world.in_turn(lambda: load(data.source, data.root, seed=SPLIT_SEED, **options))
 
 
 def augmentation_of(recipe: Recipe, source: Source) -> Augmentation | None:

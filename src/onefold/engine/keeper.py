@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from onefold.engine import checkpoint
+from onefold.engine.distributed.world import ALONE, World
 from onefold.run import RunFolder
 
 
@@ -15,11 +16,11 @@ class Keeper:
     """The last checkpoint, the best weights and the log.
 
     The file of the best weights carries its step in its name, and the last checkpoint says which one counts: whatever
-    comes between two writes, the two fit together.
+    comes between two writes, the two fit together. Of several processes the first alone writes, and reads for all.
     """
 
-    def __init__(self, run: RunFolder | None) -> None:
-        self.run = run
+    def __init__(self, run: RunFolder | None, world: World = ALONE) -> None:
+        self.run, self.world = run, world
         self.memory: dict[str, Tensor] = {}
 
     @property
@@ -30,7 +31,7 @@ class Keeper:
 
     def save_last(self, state: dict[str, Any], best: int | None) -> None:
         """Replaces the last checkpoint; the weights of `best` are the ones it refers to."""
-        if self.run is None:
+        if self.run is None or self.world.rank:
             return
         self.run.sync_metrics()  # what was logged up to here is not logged again
         checkpoint.save(self.run.checkpoints / "last.safetensors", state)
@@ -40,8 +41,10 @@ class Keeper:
 
     def load_last(self) -> dict[str, Any] | None:
         """The state to go on from; the log is taken back to it."""
-        if self.run is None:
-            return None
+        return None if self.run is None else self.world.first(self._load_last)
+
+    def _load_last(self) -> dict[str, Any] | None:
+        assert self.run is not None
         state = None if self.last is None else checkpoint.load(self.last)
         self.run.rewind(0 if state is None else state["step"])
         return state
@@ -49,14 +52,17 @@ class Keeper:
     def save_best(self, step: int, student: nn.Module) -> None:
         if self.run is None:
             self.memory = {name: value.detach().clone() for name, value in student.state_dict().items()}
-        else:
+        elif self.world.rank == 0:
             checkpoint.save(self._best(step), {"step": step, "student": dict(student.state_dict())})
 
     def load_best(self, step: int, student: nn.Module) -> None:
-        student.load_state_dict(self.memory if self.run is None else checkpoint.load(self._best(step))["student"])
+        if self.run is None:
+            student.load_state_dict(self.memory)
+        else:
+            student.load_state_dict(self.world.first(lambda: checkpoint.load(self._best(step))["student"]))
 
     def log(self, record: dict[str, Any]) -> None:
-        if self.run is not None:
+        if self.run is not None and self.world.rank == 0:
             self.run.log(record)
 
     def _best(self, step: int) -> Path:

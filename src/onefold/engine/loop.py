@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from signal import Signals
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from onefold.engine.evaluate import measure
 from onefold.engine.keeper import Keeper
 from onefold.engine.losses import Losses, check_finite, diverged, weights_finite
 from onefold.engine.progress import Progress
-from onefold.engine.signals import Interrupted, Wish, interruptions
+from onefold.engine.signals import Interrupted, interruptions
 from onefold.engine.training import Training
 from onefold.types import Ensemble
 
@@ -41,7 +42,7 @@ class Position:
 
 def fit(training: Training, keeper: Keeper, progress: Progress) -> Position:
     """Trains to the end. Stops with `Interrupted` on a signal, and with `Diverged` on a loss that is not finite."""
-    settings, steps = training.job.settings, len(training.train)
+    settings, world, steps = training.job.settings, training.job.world, len(training.train)
     total = settings.epochs * steps
     losses = Losses(settings.log_every, training.job.device)
     at = resume(training, keeper, losses, progress, total)
@@ -51,7 +52,7 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Position:
         while at.step < total:
             epoch, first = divmod(at.step, steps)
             training.student.train()
-            for x, labels in training.train.batches(epoch, first):
+            for x, labels in training.batches(epoch, first):
                 rate = training.schedule.before(at.step)
                 losses.append(one_step(training, x, labels, losses, at.step, keeper), rate)
                 training.schedule.after()
@@ -60,23 +61,25 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Position:
                 log = len(losses) == settings.log_every or at.step % steps == 0
                 if log or pace.look_due():
                     loss = mean(check_finite(losses, at.step, keeper.last))
-                    progress.update(at.step, total, loss, rate, pace.examples_a_second(at.step, x.shape[0]))
+                    progress.update(at.step, total, loss, rate, pace.examples_a_second(at.step, world.examples(x)))
                 if log:
                     record = {"kind": "train", "step": at.step, "epoch": epoch + 1, "loss": loss, "lr": rate}
                     keeper.log(record | {"seconds": pace.seconds()})
                     losses.clear()
                 if at.step % steps == 0:
                     break
-                if wish.signal is not None or pace.checkpoint_due(settings.minutes):
+                told, due = world.consult(wish.signal, pace.checkpoint_due(settings.minutes))
+                if told is not None or due:
                     save(training, keeper, losses, at, pace)
-                    stop_if(wish, keeper, at.step, total)
+                    stop_if(told, keeper, at.step, total)
             if at.step != (epoch + 1) * steps:
                 raise ValueError(f"train: expected {steps} batches in every epoch, got {at.step - epoch * steps}")
 
             if training.val is not None and ((epoch + 1) % settings.eval_every == 0 or at.step == total):
                 evaluate(training, keeper, at, epoch + 1)
             save(training, keeper, losses, at, pace)
-            stop_if(wish, keeper, at.step, total)
+            told, _ = world.consult(wish.signal, False, now=True)
+            stop_if(told, keeper, at.step, total)
     return at
 
 
@@ -110,7 +113,7 @@ def evaluate(training: Training, keeper: Keeper, at: Position, epoch: int) -> No
     method = training.job.method
     served = method.serve(training.evaluated)
     try:
-        metrics = measure(served, method.predict, training.val, training.classes)
+        metrics = measure(served, method.predict, training.val, training.classes, training.job.world)
     except ValueError as error:
         if not answers_finite(served, (x for x, _ in training.val.batches())):
             raise diverged(at.step, "the network's answers are not finite", training.rate, keeper.last) from error
@@ -142,12 +145,12 @@ def refuse_broken(training: Training, keeper: Keeper, step: int) -> None:
         raise diverged(step, "the weights are not finite after it", training.rate, keeper.last)
 
 
-def stop_if(wish: Wish, keeper: Keeper, step: int, total: int) -> None:
-    if wish.signal is not None and keeper.run is not None:
+def stop_if(told: Signals | None, keeper: Keeper, step: int, total: int) -> None:
+    if told is not None and keeper.run is not None:
         raise Interrupted(
-            f"stopped by {wish.signal.name} after step {step} of {total}; {keeper.run.path} holds everything, "
+            f"stopped by {told.name} after step {step} of {total}; {keeper.run.path} holds everything, "
             "and the same command goes on from there",
-            wish.signal,
+            told,
         )
 
 

@@ -99,7 +99,7 @@ def check_smallest_batch(job: Job, student: AnyStudent, x: Tensor) -> None:
     optim = job.settings.optim
     last = len(job.train) % optim.batch_size
     sizes = [min(optim.batch_size, len(job.train)), *([last] if last and not optim.drop_last else [])]
-    smallest = min(part.shape[0] for size in sizes for part in torch.empty(size).chunk(optim.accumulate))
+    smallest = min(job.world.smallest_piece(size, optim.accumulate) for size in sizes)
     if smallest > 1:
         return
     try:

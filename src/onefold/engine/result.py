@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
 from onefold.engine.checkpoint import load_network, save_network
-from onefold.engine.evaluate import answers, metrics_of
+from onefold.engine.distributed.world import ALONE, World
+from onefold.engine.evaluate import answers_of_all, metrics_of
 from onefold.engine.keeper import Keeper
 from onefold.engine.loop import Position
 from onefold.engine.training import Training
@@ -48,15 +50,27 @@ def finish(training: Training, at: Position, keeper: Keeper) -> Result:
     """Writes the best network, its predictions and its metrics; result.json comes last and says that all is there."""
     if at.best is not None:
         keeper.load_best(at.best.step, training.evaluated)
-    method = training.job.method
+    method, world = training.job.method, training.job.world
     served, network = method.serve(training.evaluated), served_network(method, training.evaluated)
-    splits: dict[str, tuple[Tensor, Tensor]] = {}
+    splits: dict[str, tuple[Tensor, Tensor]] = {}  # empty in all processes but the first
     for split, loader in {"val": training.val, "test": training.test}.items():
-        if loader is not None:
-            splits[split] = answers(served, method.predict, loader)
+        found = None if loader is None else answers_of_all(served, method.predict, loader, world)
+        if found is not None:
+            splits[split] = found
+    metrics, temperature = world.first(lambda: keep(training, at, keeper.run, network, splits))
+    return Result(network, metrics, temperature, None if keeper.run is None else keeper.run.path)
+
+
+def keep(
+    training: Training,
+    at: Position,
+    run: RunFolder | None,
+    network: nn.Module,
+    splits: dict[str, tuple[Tensor, Tensor]],
+) -> tuple[dict[str, float], float | None]:
+    """The metrics and the temperature, written down with the network and its predictions where there is a folder."""
     metrics = metrics_of(splits)
     temperature = fit_temperature(splits["val"][1], splits["val"][0]) if "val" in splits else None
-    run = keeper.run
     if run is not None:
         save_network(run.model, network)
         for split, (labels, logits) in splits.items():
@@ -67,11 +81,16 @@ def finish(training: Training, at: Position, keeper: Keeper) -> Result:
         record = about | best | {"seconds": at.seconds, "metrics": metrics, "temperature": temperature}
         record |= {"val": metrics_of({"val": splits["val"]})} if "val" in splits else {}
         run.write_json("result.json", record)
-    return Result(network, metrics, temperature, None if run is None else run.path)
+    return metrics, temperature
 
 
-def finished_result(run: RunFolder, network: nn.Module) -> Result:
+def finished_result(run: RunFolder, network: nn.Module, world: World = ALONE) -> Result:
     """The result of a finished run; `network` is one of its architecture, whose weights are replaced."""
-    load_network(run.model, network)
-    record = run.result
+
+    def read() -> tuple[dict[str, Tensor], dict[str, Any]]:
+        load_network(run.model, network)
+        return dict(network.state_dict()), run.result
+
+    weights, record = world.first(read)
+    network.load_state_dict(weights)
     return Result(network.eval(), record["metrics"], record["temperature"], run.path)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.ema import MovingAverage
 from onefold.fast.convolve import Gradients, gradients_beside
 from onefold.fast.streams import beside
@@ -54,11 +55,13 @@ def training_step(
     ema: MovingAverage | None = None,
     precision: str = "float32",
     gradients: Gradients | None = None,
+    world: World = ALONE,
 ) -> Step:
     """The loss, its gradient, the update of the weights and of their average. Waits for nothing.
 
     With `accumulate` the batch is worked through in that many parts, whose gradients add up to that of the whole: the
-    same but for rounding, for what BatchNorm sees, and for a perturbation, which draws anew for every part.
+    same but for rounding, for what BatchNorm sees, and for a perturbation, which draws anew for every part. Of several
+    processes each works on its part of the batch; after `world.summed`, gradients and loss are those of the whole.
     `gradients` computes those of the convolutions' weights beside the rest of the backward pass.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -66,14 +69,15 @@ def training_step(
     def step(x: Tensor, labels: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=x.device)
-        for part, answers in zip(x.chunk(accumulate), labels.chunk(accumulate), strict=True):
+        for part, answers, share in world.pieces(x, labels, accumulate):
             autocast = torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16")
             with autocast, gradients_beside(gradients):
-                value = loss(part, answers) * (part.shape[0] / x.shape[0])
+                value = loss(part, answers) * share
             value.backward()
             total = total + value.detach()
         if gradients is not None:
             gradients.join()
+        total = world.summed(parameters, total)
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(parameters, clip)
         optimizer.step()

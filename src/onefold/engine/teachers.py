@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from onefold.data import Source
 from onefold.engine.checkpoint import load_network
+from onefold.engine.distributed.plan import spreads
+from onefold.engine.distributed.processes import Processes
+from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
+from onefold.engine.distributed.world import World
 from onefold.engine.networks import network_of
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder
@@ -29,12 +34,29 @@ def load_teachers(
 
     `build` makes a network of a teacher's architecture, and is needed for networks of your own.
     """
+    return Teachers(load_networks(teacher_runs(folder, members), build))
+
+
+def load_networks(runs: Sequence[RunFolder], build: Callable[[RunFolder], nn.Module] = rebuilt) -> list[nn.Module]:
+    """The networks of finished runs."""
     networks = []
-    for run in teacher_runs(folder, members):
+    for run in runs:
         network = build(run)
         load_network(run.model, network)
         networks.append(network)
-    return Teachers(networks)
+    return networks
+
+
+def teachers_for(
+    world: World, wanted: str, folder: Path | str, members: int, device: torch.device
+) -> tuple[Teachers | SpreadTeachers, str]:
+    """The first `members` teachers of a folder, all here or spread over the processes, and a sentence about that."""
+    runs = teacher_runs(folder, members)
+    spread, sentence = spreads(wanted, members, sum(run.model.stat().st_size for run in runs), device, world)
+    if not spread or not isinstance(world, Processes):
+        return Teachers(load_networks(runs)), sentence
+    own = load_networks([runs[m] for m in own_teachers(members, world.rank, world.size)])
+    return SpreadTeachers(own, members, world), sentence
 
 
 def teacher_runs(folder: Path | str, members: int | None = None) -> list[RunFolder]:

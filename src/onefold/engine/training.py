@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,10 @@ from onefold.data import Augmentation, Loader, Split, loader_for
 from onefold.data.order import draw_seed
 from onefold.engine.accelerate import fast_student, fast_teachers
 from onefold.engine.capture import CapturedStep
+from onefold.engine.distributed.spread import SpreadTeachers
+from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
+from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.ema import MovingAverage
-from onefold.engine.pack import generator_states, set_generator_states
 from onefold.engine.preflight import blaming, check_job, check_space, example_of
 from onefold.engine.schedule import Given, Schedule, WarmupCosine
 from onefold.engine.settings import Settings
@@ -26,6 +28,7 @@ from onefold.ensemble import BatchEnsemble, Teachers
 from onefold.fast.convolve import Gradients
 from onefold.methods import AnyStudent, Method, Perturbing, with_hyperparameters
 from onefold.perturb import PIXELS, InputSpace
+from onefold.types import Ensemble
 
 OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
 SchedulerFactory = Callable[[Optimizer], LRScheduler]
@@ -38,7 +41,7 @@ class Job:
     method: Method
     perturbation: Perturbing
     net: nn.Module
-    teachers: Teachers | None
+    teachers: Teachers | SpreadTeachers | None
     train: Split
     val: Split | None
     test: Split | None
@@ -49,8 +52,7 @@ class Job:
     workers: int | None = None
     optimizer: OptimizerFactory | None = None
     scheduler: SchedulerFactory | None = None
-    rank: int = 0
-    world_size: int = 1
+    world: World = ALONE
     say: Callable[[str], None] = print
 
 
@@ -69,6 +71,11 @@ class Training:
     val: Loader | None
     test: Loader | None
 
+    def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's part of every batch of an epoch from the step `first` on."""
+        for step, (x, labels) in enumerate(self.train.batches(epoch, first), first):
+            yield self.job.world.take(x, labels, self.train.counts(step))
+
     @property
     def evaluated(self) -> AnyStudent:
         """The student whose answers count: the average of the weights, where there is one."""
@@ -85,7 +92,7 @@ class Training:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             "ema": None if self.ema is None else dict(self.ema.student.state_dict()),
-            "random": generator_states(self.job.device),
+            "random": self.job.world.random_state(self.job.device),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -94,12 +101,15 @@ class Training:
         self.schedule.load_state_dict(state["schedule"])
         if self.ema is not None:
             self.ema.student.load_state_dict(state["ema"])
-        set_generator_states(state["random"], self.job.device)
+        self.job.world.set_random_state(state["random"], self.job.device)
 
 
 def prepare(job: Job) -> Training:
     """Seeds the global random numbers and draws from them: call it inside `own_randomness`."""
     settings, optim = job.settings, job.settings.optim
+    job.world.rest()
+    if settings.compile and isinstance(job.teachers, SpreadTeachers):
+        raise ValueError("compile: expected False where the teachers are spread over processes, got True")
     x, labels = example_of(job.train, job.augment, job.device)
     check_space(job, x)
     torch.manual_seed(draw_seed("student", settings.seed))
@@ -111,19 +121,22 @@ def prepare(job: Job) -> Training:
     known = {"alpha": settings.alpha, "temperature": settings.temperature, "cap": settings.cap}
     known |= {"label_smoothing": optim.label_smoothing}
     objective = with_hyperparameters(job.method.objective, **known)
-    perturb = with_hyperparameters(job.perturbation.perturb, **known, space=job.space)
+    perturb = with_hyperparameters(job.perturbation.perturb, **known, space=job.space, draws=job.world.draws)
 
-    def loss_for(student: AnyStudent, teachers: Teachers | None) -> Loss:
+    def loss_for(student: AnyStudent, teachers: Ensemble | None) -> Loss:
         def loss(x: Tensor, labels: Tensor) -> Tensor:
             return distillation_loss(x, labels, student, teachers, objective, perturb)
 
         return loss
 
     classes = check_job(job, student, loss_for(student.at_rest, job.teachers), x, labels)
+    network_draws = draws_by_itself(student, x)
+    with_common_statistics(student, job.world)
     teachers, fast = job.teachers, settings.fast and job.device.type == "cuda"
-    if fast:
+    if fast and job.world.size == 1:
         fast_student(student, x, settings.precision, job.say)
-        teachers = None if teachers is None else fast_teachers(teachers, x, settings.precision, job.say)
+    if fast and isinstance(teachers, Teachers):
+        teachers = fast_teachers(teachers, x, settings.precision, job.say)
     optimizer = optimizer_for(student, settings, job.optimizer, fast)
     ema = None if optim.ema is None else MovingAverage(student, optim.ema)
     loss = loss_for(student, teachers)
@@ -135,6 +148,7 @@ def prepare(job: Job) -> Training:
         ema=ema,
         precision=settings.precision,
         gradients=Gradients() if fast else None,
+        world=job.world,
     )
     if fast:
         step = CapturedStep(step, [student] if ema is None else [student, ema.student], optimizer, job.say)
@@ -147,13 +161,14 @@ def prepare(job: Job) -> Training:
         device=job.device,
         drop_last=optim.drop_last,
         workers=job.workers,
-        rank=job.rank,
-        world_size=job.world_size,
+        rank=job.world.rank,
+        world_size=job.world.size,
         classes=classes,
     )
     val, test = (None if split is None else evaluation_loader(job, split, classes) for split in (job.val, job.test))
     schedule = schedule_for(optimizer, settings, len(train), job.scheduler)
-    torch.manual_seed(draw_seed("steps", settings.seed, job.rank))
+    common, own = draw_seed("steps", settings.seed, 0), draw_seed("networks", settings.seed, job.world.rank)
+    job.world.seed(common, own, job.device, network_draws)
     return Training(job, classes, student, step, optimizer, schedule, ema, train, val, test)
 
 
@@ -165,6 +180,9 @@ def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:
         augment=job.augment,
         device=job.device,
         workers=job.workers,
+        rank=job.world.rank,
+        world_size=job.world.size,
+        whole_batches=True,
         classes=classes,
     )
 

@@ -15,7 +15,6 @@ from onefold.ensemble.picking import check_index, substituted
 from onefold.ensemble.student import logits_of
 from onefold.fast.streams import together
 
-
 ALIGNED = 64  # elements: every weight begins where the fastest kernels want it to
 
 
@@ -140,11 +139,11 @@ class Teachers(nn.Module):
                     places[name] = Place.of(owners[0][name], len(rows), length)
                     length += -(-owners[0][name].numel() // ALIGNED) * ALIGNED
                 rows.append(torch.zeros(self.members, length, dtype=dtype, device=device))
-                for m, own in enumerate(owners):
+                for m, held in enumerate(owners):
                     for name in names:
                         p = places[name]
                         values = rows[-1][m].as_strided(p.shape, p.stride, m * length + p.offset)
-                        own[name].data = values.copy_(own[name].data)
+                        held[name].data = values.copy_(held[name].data)
         # Not parameters: the networks hold these values under their own names.
         self.__dict__["rows"], self.__dict__["places"] = rows, places
 

@@ -113,8 +113,10 @@ def gradient_of_weight(g: Tensor, x: Tensor, rounded: Tensor, weight: Tensor, se
         from onefold.fast.few_channels import few_channels_weight_gradient
 
         dw = few_channels_weight_gradient(g, x)
-        return dw if dw.shape == weight.shape and dw.dtype == weight.dtype else torch.empty_like(weight).copy_(dw[:, : weight.shape[1]])
-    dw = backward_of(g, x, rounded, settings, (False, True))[1]
+    else:
+        dw = backward_of(g, x, rounded, settings, (False, True))[1]
+    if dw.shape == weight.shape and dw.dtype == weight.dtype and dw.stride() == weight.stride():
+        return dw
     return torch.empty_like(weight).copy_(dw[:, : weight.shape[1]])
 
 
@@ -166,7 +168,7 @@ def convolve(
 ) -> Tensor:
     """torch.conv2d, with the weight given twice: as it is, and rounded."""
     dims = weight.dim() - 2
-    stride, padding, dilation = (list(v) if isinstance(v, (tuple, list)) else [v] * dims for v in (stride, padding, dilation))
-    settings = (stride, padding, dilation, False, [0] * dims, groups)
-    result: Tensor = Convolve.apply(x, weight, rounded, bias, settings)  # type: ignore[no-untyped-call]
+    each = [list(v) if isinstance(v, (tuple, list)) else [v] * dims for v in (stride, padding, dilation)]
+    settings = (*each, False, [0] * dims, groups)
+    result: Tensor = Convolve.apply(x, weight, rounded, bias, settings)
     return result

@@ -13,8 +13,18 @@ jit: Any = triton.jit
 
 
 @jit
-def crop_kernel(  # type: ignore[no-untyped-def]
-    images, chosen, top, left, flip, out, pad, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+def crop_kernel(
+    images,
+    chosen,
+    top,
+    left,
+    flip,
+    out,
+    pad,
+    CHANNELS: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """out `[B, H, W, C]`: what `crop_and_flip` makes of the chosen images `[N, C, H, W]`, divided by 255."""
     b = tl.program_id(0)

@@ -20,7 +20,7 @@ jit: Any = triton.jit(do_not_specialize=["pixels", "chunk"])
 
 
 @jit
-def convolve_kernel(  # type: ignore[no-untyped-def]
+def convolve_kernel(
     x,
     w,
     y,
@@ -52,7 +52,7 @@ def convolve_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def weight_gradient_kernel(  # type: ignore[no-untyped-def]
+def weight_gradient_kernel(
     x,
     g,
     partial,

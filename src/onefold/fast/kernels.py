@@ -17,7 +17,7 @@ jit: Any = triton.jit(do_not_specialize=["rows", "chunk", "splits"])
 
 
 @jit
-def sums_kernel(  # type: ignore[no-untyped-def]
+def sums_kernel(
     y,
     q,
     x,
@@ -71,7 +71,7 @@ def sums_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def moments_kernel(  # type: ignore[no-untyped-def]
+def moments_kernel(
     partial,
     s,
     weight,
@@ -132,7 +132,7 @@ def moments_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def affine_kernel(  # type: ignore[no-untyped-def]
+def affine_kernel(
     y,
     a,
     b,
@@ -168,7 +168,7 @@ def affine_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S: tl.constexpr, AFFINE: tl.constexpr):  # type: ignore[no-untyped-def]
+def at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S: tl.constexpr, AFFINE: tl.constexpr):
     """a and b of a member, from the running statistics."""
     rstd = 1.0 / tl.sqrt(tl.load(var + c, mask=there, other=1.0) + eps)
     gamma = rstd * tl.load(weight + c, mask=there, other=0.0) if AFFINE else rstd
@@ -179,7 +179,7 @@ def at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S: 
 
 
 @jit
-def rest_kernel(  # type: ignore[no-untyped-def]
+def rest_kernel(
     y,
     q,
     x,
@@ -204,7 +204,10 @@ def rest_kernel(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """z = relu(a y + b) (1 + r), with a and b from the running statistics; of total = (1 + q) y + x where SUM says so."""
+    """z = relu(a y + b) (1 + r), with a and b from the running statistics.
+
+    y is total = (1 + q) y + x where SUM says so, which is stored on the way.
+    """
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
@@ -234,7 +237,7 @@ def rest_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def rest_gradient_kernel(  # type: ignore[no-untyped-def]
+def rest_gradient_kernel(
     dz,
     y,
     s,
@@ -280,7 +283,7 @@ def rest_gradient_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def gradient_sums_kernel(  # type: ignore[no-untyped-def]
+def gradient_sums_kernel(
     dz,
     y,
     a,
@@ -324,7 +327,7 @@ def gradient_sums_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def gradient_table_kernel(  # type: ignore[no-untyped-def]
+def gradient_table_kernel(
     partial,
     s,
     weight,
@@ -388,7 +391,7 @@ def gradient_table_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def gradient_kernel(  # type: ignore[no-untyped-def]
+def gradient_kernel(
     dz,
     y,
     a,
@@ -432,7 +435,7 @@ def gradient_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def scaled_sum_kernel(  # type: ignore[no-untyped-def]
+def scaled_sum_kernel(
     y, s, x, z, rows, channels, chunk, HAS_X: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
 ):
     """z = (1 + s) y + x."""
@@ -453,7 +456,7 @@ def scaled_sum_kernel(  # type: ignore[no-untyped-def]
 
 
 @jit
-def scaled_gradient_kernel(  # type: ignore[no-untyped-def]
+def scaled_gradient_kernel(
     g, y, s, dy, partial, rows, channels, chunk, SUMS: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
 ):
     """dy = (1 + s) g, and in the same pass partial `[M, chunks, C]`: sums of g y, whose total is ds."""

@@ -53,7 +53,8 @@ class Normalize(torch.autograd.Function):
         add = added(q, x, y)
         running = None if mean is None or var is None else (mean, var)
         total, table = passes.moments(y, add, s, weight, bias, running, norm.momentum, norm.eps, norm.members)
-        ctx.save_for_backward(total, y if q is not None and ctx.needs_input_grad[1] else None, q, s, weight, bias, r, table)
+        scaled = y if q is not None and ctx.needs_input_grad[1] else None
+        ctx.save_for_backward(total, scaled, q, s, weight, bias, r, table)
         ctx.norm, ctx.of_x = norm, None if x is None else x.dtype
         ctx.set_materialize_grads(False)
         z = passes.affine(total, table[: norm.members], table[3 * norm.members], r, norm.relu)
@@ -196,5 +197,5 @@ def normalize(
 
 def scale(y: Tensor, s: Tensor, x: Tensor | None = None) -> Tensor:
     """Channel c of member m times 1 + s_mc, plus x."""
-    result: Tensor = Scale.apply(y, s, x)  # type: ignore[no-untyped-call]
+    result: Tensor = Scale.apply(y, s, x)
     return result

@@ -377,5 +377,3 @@ def scaled_gradient(g: Tensor, y: Tensor | None, s: Tensor) -> tuple[Tensor, Ten
 
 def sums_type(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from onefold.perturb.direction import check_inputs, input_gradient
+from onefold.perturb.draws import DRAWS, Draws
 from onefold.perturb.space import PIXELS, InputSpace
 from onefold.types import Ensemble, Student, at_least_float32
 
@@ -17,12 +17,13 @@ def ods(
     *,
     temperature: float = 4.0,
     space: InputSpace = PIXELS,
+    draws: Draws = DRAWS,
 ) -> Tensor:
     """x + eta g / |g| with g the gradient of w^T p_T(x; tau).
 
     One teacher T is drawn for the batch and a guidance w ~ U(-1, 1)^K for each image; eta = sqrt(D)/255.
     """
-    gradient, _ = guided_gradient(x, teachers, temperature)
+    gradient, _ = guided_gradient(x, teachers, temperature, draws)
     return space.ascend(x, gradient)
 
 
@@ -33,24 +34,25 @@ def confods(
     *,
     temperature: float = 4.0,
     space: InputSpace = PIXELS,
+    draws: Draws = DRAWS,
 ) -> Tensor:
     """The ODS step times the confidence max_k p_T(x; tau) of the teacher it was taken from."""
-    gradient, confidence = guided_gradient(x, teachers, temperature)
+    gradient, confidence = guided_gradient(x, teachers, temperature, draws)
     return space.ascend(x, gradient, confidence)
 
 
-def guided_gradient(x: Tensor, teachers: Ensemble, temperature: float) -> tuple[Tensor, Tensor]:
+def guided_gradient(x: Tensor, teachers: Ensemble, temperature: float, draws: Draws) -> tuple[Tensor, Tensor]:
     """The gradient of w^T p_T(x; tau) for one drawn teacher, and that teacher's confidence `[B, 1]`."""
     check_inputs(x)
     if not 0 < temperature < float("inf"):
         raise ValueError(f"temperature: expected a positive number, got {temperature}")
-    drawn = torch.randint(teachers.members, (1,), device=x.device)
+    drawn = draws.integer(0, teachers.members, x.device)
 
     with teachers.picking(drawn) as teacher:
 
         def guided(z: Tensor) -> tuple[Tensor, Tensor]:
             probabilities = (at_least_float32(teacher(z)) / temperature).softmax(-1).squeeze(0)  # [B, K]
-            guidance = 2 * torch.rand(probabilities.shape, dtype=probabilities.dtype, device=x.device) - 1
+            guidance = 2 * draws.uniform(probabilities.shape, probabilities) - 1
             return (guidance * probabilities).sum(1), probabilities.amax(1, keepdim=True)
 
         return input_gradient(guided, x)

@@ -9,19 +9,29 @@ from torch import Tensor
 
 from onefold.fast.streams import beside, together
 from onefold.perturb.direction import check_inputs, input_gradient
+from onefold.perturb.draws import DRAWS, Draws
 from onefold.perturb.space import PIXELS, InputSpace
 from onefold.types import Ensemble, Student, at_least_float32
 
 
-def tdiv(x: Tensor, teachers: Ensemble, student: Student, *, space: InputSpace = PIXELS) -> Tensor:  # noqa: ARG001
+def tdiv(
+    x: Tensor,
+    teachers: Ensemble,
+    student: Student,  # noqa: ARG001
+    *,
+    space: InputSpace = PIXELS,
+    draws: Draws = DRAWS,
+) -> Tensor:
     """x + eta g / |g| with g the gradient of TDiv(x) = KL(sg(p_Ti(x)) || p_Tj(x)); eta = sqrt(D)/255."""
     check_inputs(x)
     check_members(teachers.members)
-    i, j = draw_pair(teachers.members, x.device)
+    i, j = draw_pair(teachers.members, x.device, draws)
     return space.ascend(x, divergence_gradient(x, teachers, i, j))
 
 
-def tdiv_sdiv(x: Tensor, teachers: Ensemble, student: Student, *, space: InputSpace = PIXELS) -> Tensor:
+def tdiv_sdiv(
+    x: Tensor, teachers: Ensemble, student: Student, *, space: InputSpace = PIXELS, draws: Draws = DRAWS
+) -> Tensor:
     """x + eta g / |g| with g the gradient of TDiv(x) - SDiv(x); eta = sqrt(D)/255.
 
     SDiv(x) = KL(sg(p_Si(x)) || p_Sj(x)) for the same pair i != j, drawn once for the batch, and a student that uses
@@ -30,17 +40,17 @@ def tdiv_sdiv(x: Tensor, teachers: Ensemble, student: Student, *, space: InputSp
     check_inputs(x)
     check_members(teachers.members)
     check_student(teachers.members, student.members)
-    i, j = draw_pair(teachers.members, x.device)
+    i, j = draw_pair(teachers.members, x.device, draws)
     of_teachers, of_student = together(
         [partial(divergence_gradient, x, ensemble, i, j) for ensemble in (teachers, student.at_rest)], room=2
     )
     return space.ascend(x, of_teachers - of_student)
 
 
-def draw_pair(members: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def draw_pair(members: int, device: torch.device, draws: Draws = DRAWS) -> tuple[Tensor, Tensor]:
     """A pair of different members, each `[1]`, uniform over all ordered pairs and never known to the host."""
-    i = torch.randint(members, (1,), device=device)
-    return i, (i + torch.randint(1, members, (1,), device=device)) % members
+    i = draws.integer(0, members, device)
+    return i, (i + draws.integer(1, members, device)) % members
 
 
 def divergence_gradient(x: Tensor, ensemble: Ensemble, i: Tensor, j: Tensor) -> Tensor:
@@ -48,7 +58,6 @@ def divergence_gradient(x: Tensor, ensemble: Ensemble, i: Tensor, j: Tensor) -> 
 
     With the first argument held, the divergence and the cross-entropy have the same gradient.
     """
-
 
     @torch.no_grad()
     def first() -> Tensor:

@@ -1,0 +1,126 @@
+"""BatchNorm over the examples of all processes: what one process would compute, for any backend and unequal parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from onefold.types import at_least_float32
+
+if TYPE_CHECKING:
+    from onefold.engine.distributed.processes import Processes
+
+
+class Normalize(Function):
+    """(x - mean) / sqrt(var + eps) * weight + bias, mean and variance `[C]` over all processes' x `[N, C, ...]`.
+
+    Forward gathers each process's count, mean and variance; backward sums two numbers a channel. Also returns mean,
+    variance and the count `[1]`, for the running statistics.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, world: Processes
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        values = at_least_float32(x)
+        variance, mean = torch.var_mean(values, others(x), correction=0)
+        counted = world.part is None or world.part.counted > 0  # a stand-in counts for nothing
+        count = values.new_full((1,), x.numel() // x.shape[1] if counted else 0)
+        every = world.rows_of_all(torch.cat((mean, variance, count)))  # [W, 2 C + 1]
+        means, variances, counts = every.split((len(mean), len(mean), 1), 1)
+        total = counts.sum(0)  # [1]
+        weights = counts / total  # [W, 1]
+        mean = (weights * means).sum(0)
+        # Deviations from the common mean, so that nothing large is subtracted.
+        variance = (weights * (variances + (means - mean).square())).sum(0)
+        scale = (variance + eps).rsqrt()
+        y = (values - along(mean, x)) * along(scale, x)
+        if weight is not None and bias is not None:
+            y = y * along(weight, x) + along(bias, x)
+        ctx.save_for_backward(x, weight, mean, scale, total)
+        ctx.world, ctx.counted = world, counted
+        ctx.mark_non_differentiable(mean, variance, total)
+        return y.to(x.dtype), mean, variance, total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, scale, total = ctx.saved_tensors
+        gradient = at_least_float32(gradients[0])
+        normal = (at_least_float32(x) - along(mean, x)) * along(scale, x)
+        own = torch.stack((gradient.sum(others(x)), (gradient * normal).sum(others(x))))  # of bias and weight
+        sums = own.clone()
+        ctx.world.sum_([sums])
+        level, slope = sums / total
+        # Mean and variance do not depend on a stand-in.
+        back = gradient - along(level, x) - normal * along(slope, x) if ctx.counted else gradient
+        back = (back * along(scale if weight is None else scale * weight, x)).to(x.dtype)
+        if weight is None:
+            return back, None, None, None, None
+        return back, own[1].to(weight.dtype), own[0].to(weight.dtype), None, None
+
+
+def others(x: Tensor) -> list[int]:
+    """All dimensions but that of the channels."""
+    return [d for d in range(x.dim()) if d != 1]
+
+
+def along(channels: Tensor, x: Tensor) -> Tensor:
+    """`[C]` in the shape that broadcasts with x `[N, C, ...]`."""
+    return channels.view(-1, *(1,) * (x.dim() - 2))
+
+
+class AcrossProcesses(nn.Module):
+    """A BatchNorm layer in training whose statistics are those of all processes. A copy of it is an ordinary layer."""
+
+    original: type[nn.Module]
+    world: Processes
+
+    def forward(self, x: Tensor) -> Tensor:
+        own = cast(Any, self)
+        if not self.training:
+            return cast(Tensor, super().forward(x))
+        own._check_input_dim(x)
+        y, mean, variance, count = cast(Any, Normalize.apply)(x, own.weight, own.bias, own.eps, self.world)
+        if own.track_running_stats and own.running_mean is not None:
+            with torch.no_grad():
+                own.num_batches_tracked.add_(1)
+                kept: Tensor = own.running_mean
+                # None stands for the mean over all batches.
+                rate = own.momentum if own.momentum is not None else 1 / own.num_batches_tracked.to(kept.dtype)
+                kept.lerp_(mean.to(kept.dtype), rate)
+                unbiased = variance * (count / (count - 1))
+                own.running_var.lerp_(unbiased.to(kept.dtype), rate)
+        return cast(Tensor, y)
+
+    def __reduce_ex__(self, _protocol: object) -> Any:
+        return empty, (type(self).original,), self.__dict__
+
+
+def empty(original: type[nn.Module]) -> nn.Module:
+    return original.__new__(original)
+
+
+def share_statistics(net: nn.Module, world: Processes) -> list[str]:
+    """Gives every BatchNorm layer of a network, in place, the statistics of all processes.
+
+    As elsewhere a layer is converted by a subclass of its own class, so that names, hooks and `isinstance` stay.
+    Returns the layers that have a forward pass of their own, which go on with what their process sees.
+    """
+    left = []
+    classes: dict[type[nn.Module], type[AcrossProcesses]] = {}
+    for name, module in net.named_modules():
+        if not isinstance(module, _BatchNorm) or isinstance(module, nn.SyncBatchNorm):
+            continue
+        original = type(module)
+        if original.forward is not _BatchNorm.forward:
+            left.append(name)
+            continue
+        if original not in classes:
+            attributes = {"original": original, "world": world}
+            classes[original] = type(f"{original.__name__}AcrossProcesses", (AcrossProcesses, original), attributes)
+        cast(Any, module).__class__ = classes[original]
+    return left

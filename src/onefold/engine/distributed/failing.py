@@ -1,0 +1,51 @@
+"""What happens to the others when a process ends early: they end too, and only one speaks."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from torch.distributed.distributed_c10d import Store
+
+KEY = "onefold/failed"
+LOOK = 0.5  # seconds
+
+
+class Lost(RuntimeError):
+    """Another process has ended, by itself or by somebody's hand."""
+
+
+class Abandoned(RuntimeError):
+    """The first process has refused to go on, and says why itself."""
+
+
+def claim(store: Store, code: int, end_others: bool = True) -> bool:
+    """Whether this process is the first to end early, and so the one that says why; the others are told to end."""
+    try:
+        mine = bool(store.add(f"{KEY}/count", 1) == 1)
+        if mine and end_others:
+            store.set(KEY, str(code))
+    except RuntimeError:  # the store went with its owner
+        return False
+    return mine
+
+
+def failed(store: Store) -> bool:
+    return bool(store.check([KEY]))
+
+
+def watch(store: Store) -> None:
+    """Ends this process when another has failed, wherever it waits: a collective that nobody joins ends never."""
+
+    def look() -> None:
+        try:
+            while not failed(store):
+                time.sleep(LOOK)
+            time.sleep(LOOK)  # who is about to end by itself may do so
+            code = int(store.get(KEY))
+        except RuntimeError:  # the store is gone, and with it whoever kept it
+            return
+        os._exit(code)
+
+    threading.Thread(target=look, name="onefold-watch", daemon=True).start()

@@ -1,0 +1,91 @@
+"""The world this process was started into: by torchrun, by anything that sets its variables, or by nobody."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from onefold.engine.device import device_named
+from onefold.engine.distributed.failing import claim, watch
+from onefold.engine.distributed.processes import Processes
+from onefold.engine.distributed.world import ALONE, World
+
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+JOINED: list[Processes] = []
+
+
+def launched(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process was started as one of several."""
+    return all(name in environment for name in VARIABLES)
+
+
+def world_here() -> World:
+    """Joins the others, once; `ALONE` where there are none."""
+    if not JOINED and dist.is_available() and (dist.is_initialized() or launched()):
+        JOINED.append(joined())
+    return JOINED[0] if JOINED else ALONE
+
+
+def joined() -> Processes:
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if dist.is_initialized():  # by the user, who may have chosen a backend that knows GPUs only
+        store = dist.distributed_c10d._get_default_store()
+        host: Any = dist.new_group(backend="gloo")
+        return Processes(dist.get_rank(), dist.get_world_size(), local_rank, store, host)
+    found, rank, size = next(rendezvous("env://"))
+    # The store outlives processes that torchrun starts again: what those before have left in it is not for these.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = PrefixStore(f"onefold/{size}/{attempt}", found)
+    # Both at once: tensors of hosts and objects go through gloo, those of GPUs through NCCL, which starts when used.
+    both = torch.cuda.is_available() and dist.is_nccl_available()
+    dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo", store=store, rank=rank, world_size=size)
+    atexit.register(leave)
+    return Processes(rank, size, local_rank, store, None)
+
+
+def join_the_others() -> int:
+    """Joins them, and ends this process when one of them fails; its rank."""
+    world = world_here()
+    if isinstance(world, Processes):
+        watch(world.store)
+    return world.rank
+
+
+def may_speak(code: int, end_others: bool) -> bool:
+    """Whether it is for this process to say why it ends; the others are told to end with this code."""
+    if not JOINED:
+        return os.environ.get("RANK", "0") == "0"
+    return claim(JOINED[0].store, code, end_others)
+
+
+def leave() -> None:
+    """Ends the group in good order."""
+    JOINED.clear()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def device_here(name: str | torch.device, world: World) -> torch.device:
+    """The device of a name; each of several processes on a machine has a GPU of its own."""
+    device = device_named(name)
+    if device.type != "cuda" or world is ALONE:
+        return device
+    index: int | None = device.index  # torch says that there always is one
+    if index is not None and world.size > 1:
+        raise ValueError(f"device: expected 'cuda' for {world.size} processes, one GPU each, got '{device}'")
+    here = torch.cuda.device_count()
+    if index is None and world.local_rank >= here:
+        raise ValueError(
+            f"device: expected a GPU for each process of this machine, got process {world.local_rank + 1} and "
+            f"{here} GPU{'s' if here > 1 else ''}; start at most {here} with --nproc-per-node"
+        )
+    device = torch.device("cuda", world.local_rank if index is None else index)
+    torch.cuda.set_device(device)
+    return device

@@ -1,0 +1,190 @@
+"""Several processes, joined by torch.distributed: gloo between hosts' memories, NCCL between GPUs."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import Store
+
+from onefold.engine.distributed.draws import SharedDraws
+from onefold.engine.distributed.failing import Abandoned, Lost, failed
+from onefold.engine.distributed.part import Part
+from onefold.engine.distributed.world import Batch, Value, World
+from onefold.engine.pack import generator_states, set_generator_states
+from onefold.metrics.accumulator import Accumulator
+
+CPU = torch.device("cpu")
+LOOK = 1.0  # seconds between two consultations, about
+PAUSE = 0.1  # seconds between two looks of who waits
+MOST = 1000  # steps between them
+
+
+class Processes(World):
+    """Collectives on tensors run where the tensors are; everything else goes through the hosts.
+
+    Calls are made by all processes in the same order, which the loop sees to: whatever decides about a call is the
+    same everywhere.
+    """
+
+    def __init__(self, rank: int, size: int, local_rank: int, store: Store, host: dist.ProcessGroup | None) -> None:
+        self.rank, self.size, self.local_rank = rank, size, local_rank
+        self.store, self.host = store, host
+        self.batch: Part | None = None
+        self.part: Part | None = None
+        self.shared = SharedDraws(lambda: self.part)
+        self.countdown, self.steps, self.since = 1, 1, time.monotonic()
+        self.waits = 0
+
+    @property
+    def draws(self) -> SharedDraws:
+        return self.shared
+
+    # A batch and its parts
+
+    def take(self, x: Tensor, labels: Tensor, counts: Sequence[int] | None) -> Batch:
+        known = self.collected(x.shape[0]) if counts is None else counts
+        self.batch = self.part = Part(tuple(known), self.rank)
+        assert x.shape[0] == self.batch.counted, "the loader gives what it says"
+        if self.batch.counted:
+            return x, labels
+        return x.new_zeros(1, *x.shape[1:]), labels.new_zeros(1)
+
+    def rest(self) -> None:
+        self.batch = self.part = None
+
+    def examples(self, x: Tensor) -> int:  # noqa: ARG002
+        assert self.batch is not None
+        return self.batch.whole
+
+    def pieces(self, x: Tensor, labels: Tensor, wanted: int) -> Iterator[tuple[Tensor, Tensor, float]]:
+        assert self.batch is not None
+        whole, places = self.batch.whole, self.batch.pieces(wanted)
+        split = zip(x.tensor_split(len(places)), labels.tensor_split(len(places)), places, strict=True)
+        for part, answers, place in split:
+            self.part = place
+            yield part, answers, place.counted / whole
+        self.part = self.batch
+
+    def smallest_piece(self, batch: int, wanted: int) -> int:
+        counts = tuple(batch * (r + 1) // self.size - batch * r // self.size for r in range(self.size))
+        return min(piece.whole for piece in Part(counts, self.rank).pieces(wanted))
+
+    def summed(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> Tensor:
+        # Always the same tensors in all processes: what has no gradient in one, has none in any.
+        self.sum_([p.grad for p in parameters if p.grad is not None] + [loss])
+        return loss
+
+    @torch.no_grad()
+    def sum_(self, tensors: Sequence[Tensor]) -> None:
+        """Sums over all processes, in place: one collective for each type, whatever the number of tensors."""
+        for dtype in sorted({t.dtype for t in tensors}, key=str):
+            alike = [t for t in tensors if t.dtype == dtype]
+            flat = torch.cat([t.reshape(-1) for t in alike])
+            collective(dist.all_reduce, flat)
+            for own, total in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
+                own.copy_(total.view_as(own))
+
+    def rows_of_all(self, row: Tensor) -> Tensor:
+        """Everybody's tensor of one shape, one below the other: `[W, ...]`."""
+        rows = row.new_empty(self.size, *row.shape)
+        collective(dist.all_gather_into_tensor, rows.flatten(), row.contiguous().flatten())
+        return rows
+
+    # Random numbers
+
+    def seed(self, common: int, own: int, device: torch.device, network_draws: bool) -> None:
+        separate = network_draws and self.size > 1
+        torch.manual_seed(own if separate else common)
+        self.shared.generator = torch.Generator(device).manual_seed(common) if separate else None
+
+    def random_state(self, device: torch.device) -> dict[str, Any]:
+        own = generator_states(device)
+        if self.shared.generator is None:
+            return own
+        return own | {device.type: self.shared.generator.get_state(), "own": self.collected(own)}
+
+    def set_random_state(self, state: dict[str, Any], device: torch.device) -> None:
+        if self.shared.generator is None:
+            return set_generator_states(state, device)
+        self.shared.generator.set_state(state[device.type])
+        if self.rank < len(state.get("own", [])):  # one that was not there before keeps the seed it has
+            set_generator_states(state["own"][self.rank], device)
+        return None
+
+    # Agreement
+
+    def merge(self, metrics: Accumulator) -> None:
+        # On the host: a process that has seen no batch does not know the device of the others.
+        collective(metrics.to(CPU).all_reduce, self.host)
+
+    def first(self, function: Callable[[], Value]) -> Value:
+        found: list[Any] = [False, None]
+        if self.rank == 0:
+            try:
+                found = [True, function()]
+            finally:
+                collective(dist.broadcast_object_list, found, src=0, group=self.host, device=CPU)
+        else:
+            collective(dist.broadcast_object_list, found, src=0, group=self.host, device=CPU)
+        if not found[0]:
+            raise Abandoned("the first process has stopped")
+        value: Value = found[1]
+        return value
+
+    def in_turn(self, function: Callable[[], Value]) -> Value:
+        turn = 0 if self.rank == 0 else 1 if self.local_rank == 0 else 2  # machines may share no files
+        found = []
+        for now in range(3):
+            if now == turn:
+                found.append(function())
+            self.wait()
+        return found[0]
+
+    def wait(self) -> None:
+        self.waits += 1
+        place = f"onefold/wait/{self.waits}"
+        here = self.store.add(place, 1)
+        while here < self.size:  # by a look now and then: a collective would run into its time limit
+            if failed(self.store):
+                raise Lost("another process has ended")
+            time.sleep(PAUSE)
+            here = self.store.add(place, 0)
+
+    def collected(self, value: Value) -> list[Value]:
+        values: list[Any] = [None] * self.size
+        collective(dist.all_gather_object, values, value, group=self.host)
+        return values
+
+    def gathered(self, value: Value) -> list[Value] | None:
+        values: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        collective(dist.gather_object, value, values, dst=0, group=self.host)
+        return values
+
+    def consult(
+        self, told: signal.Signals | None, due: bool, *, now: bool = False
+    ) -> tuple[signal.Signals | None, bool]:
+        """Asks about once a second, so that no step waits for the hosts; the first process says when next."""
+        self.countdown -= 1
+        if self.countdown > 0 and not now:
+            return None, False
+        seconds, done = time.monotonic() - self.since, self.steps - max(self.countdown, 0)
+        following = min(MOST, max(1, round(done * LOOK / max(seconds, 1e-6))))
+        told_all = self.collected((0 if told is None else int(told), due, following))
+        self.countdown = self.steps = told_all[0][2]
+        self.since = time.monotonic()
+        number = max(number for number, _, _ in told_all)
+        return (signal.Signals(number) if number else None), told_all[0][1]
+
+
+def collective(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> None:
+    """A collective that fails because somebody is gone, as what it is."""
+    try:
+        function(*arguments, **keywords)
+    except RuntimeError as error:
+        raise Lost(f"another process has ended ({str(error).splitlines()[0]})") from error

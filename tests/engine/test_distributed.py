@@ -1,0 +1,250 @@
+"""Several processes against one, on the same global batches, in float64."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from onefold.engine.checkpoint import load
+from onefold.engine.distributed.part import Part
+from onefold.engine.distributed.plan import by_members, spreads
+from onefold.engine.distributed.processes import Processes
+from onefold.engine.pack import pack
+from onefold.methods import METHODS
+from onefold.run import RunFolder
+
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "2",
+    "--max-restarts",
+    "1",
+]
+TRAIN = ["-m", "onefold", "train", "digits", "--network", "mlp", "--epochs", "40", "--recipe.members", "2"]
+TRAIN += ["--members", "0", "--parallel.mode", "data"]
+LONG = 240  # seconds
+SCRIPT = Path(__file__).parent / "together.py"
+OWN_RANDOMNESS = {"dropout"}  # what a network draws by itself is drawn by each process for its own examples
+THREE = {"one for all", "two for three", "uneven", "accumulated", "drop last"}
+
+
+def environment() -> dict[str, str]:
+    ours = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    return ours | {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[str]]]:
+    """The folder of all runs, and what the processes said."""
+    folder: Path = tmp_path_factory.mktemp("together")
+    command = [sys.executable, str(SCRIPT), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=LONG, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder, [line.split("|") for line in done.stdout.splitlines()]
+
+
+def state(folder: Path) -> dict[str, Tensor]:
+    """Weights, momenta, averages, statistics and where the random numbers stand."""
+    return pack(load(folder / "checkpoints" / "last.safetensors")["training"])[0]
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in r.items() if k != "seconds"} for r in RunFolder(folder).metrics()]
+
+
+CASES = [*METHODS, "equal", *sorted(THREE)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_processes_agree_with_one(case: str, runs: tuple[Path, list[list[str]]]) -> None:
+    """In every weight, momentum, average and running statistic, every line of the log and every prediction."""
+    folder, _ = runs
+    expected = state(folder / "1" / case)
+    others = sorted(path for path in folder.glob(f"[23]*/{case}"))
+    assert {path.parent.name for path in others} >= {"2"} | ({"3"} if case in THREE else set())
+    for other in others:
+        found = state(other)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-11, atol=1e-12, msg=f"{other}: {name}")
+        for ours, theirs in zip(lines(folder / "1" / case), lines(other), strict=True):
+            assert theirs.pop("kind") == ours.pop("kind")
+            assert theirs == pytest.approx(ours, rel=1e-6, abs=1e-9)
+        for split in ("val", "test"):
+            one, several = (RunFolder(path).predictions(split) for path in (folder / "1" / case, other))
+            assert one is not None
+            assert several is not None
+            np.testing.assert_array_equal(several[0], one[0])
+            np.testing.assert_allclose(several[1], one[1], rtol=1e-5, atol=1e-6)
+
+
+def test_the_cases_would_differ(runs: tuple[Path, list[list[str]]]) -> None:
+    """The weights have moved far from where they began, and far apart in different cases."""
+    folder, _ = runs
+    one, other = (state(folder / "1" / case)["/student/net.conv.weight"] for case in ("latentbe", "uneven"))
+    assert float((one - other).abs().max()) > 1e-4
+
+
+def test_spread_teachers_were_tried(runs: tuple[Path, list[list[str]]]) -> None:
+    folder, _ = runs
+    assert {path.name for path in folder.glob("2-spread/*")} == {"latentbe", "kd", "aekd", "two for three"}
+    assert {path.name for path in folder.glob("3-spread/*")} == {"latentbe", "kd", "aekd", "two for three"}
+
+
+def test_all_processes_end_with_the_same_ordinary_network(runs: tuple[Path, list[list[str]]]) -> None:
+    _, said = runs
+    for name, _, case, nll, *kinds in (line for line in said if line[0][:1] in ("1", "2", "3")):
+        assert not any("AcrossProcesses" in kind for kind in kinds)
+        first = next(line for line in said if line[:3] == [name, "0", case])
+        assert nll == first[3]
+
+
+def ends(said: list[list[str]], kind: str) -> list[str]:
+    return [line[2] for line in sorted(line for line in said if line[0] == kind)]
+
+
+def test_a_signal_to_one_stops_all_and_any_number_goes_on(runs: tuple[Path, list[list[str]]]) -> None:
+    folder, said = runs
+    stories = folder / "stories"
+    assert ends(said, "undisturbed") == ["finished"] * 2
+    stopped = ends(said, "stopped")
+    assert len(stopped) == 2
+    assert all(end.startswith("Interrupted: stopped by SIGTERM after step 3 of 10; ") for end in stopped)
+    assert ends(said, "continued by 2") == ["finished"] * 2
+    expected, found = state(stories / "undisturbed"), state(stories / "stopped")
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected), "bit by bit, dropout included"
+    assert lines(stories / "undisturbed") == lines(stories / "stopped")
+    for size in (1, 3):
+        assert ends(said, f"continued by {size}") == ["finished"] * size
+        assert RunFolder(stories / f"continued by {size}").finished
+
+
+def test_dropout_is_drawn_by_each_process(runs: tuple[Path, list[list[str]]]) -> None:
+    """Both keep their own numbers apart from the pair of the batch, which is common."""
+    folder, _ = runs
+    every = state(folder / "stories" / "undisturbed")
+    own = [every[f"/random/own/{rank}/cpu"] for rank in range(2)]
+    assert not torch.equal(own[0], own[1])
+    assert not torch.equal(own[0], every["/random/cpu"])
+    alone = state(folder / "1" / "dropout")
+    weights = "/student/net.2.weight"
+    assert float((alone[weights] - state(folder / "2" / "dropout")[weights]).abs().max()) > 1e-6
+
+
+def test_a_process_that_fails_or_dies_ends_the_others(runs: tuple[Path, list[list[str]]]) -> None:
+    _, said = runs
+    failed = ends(said, "failed")
+    assert failed[1] == "ValueError: an accident"
+    assert failed[0].startswith("Lost: another process has ended")
+    (died,) = ends(said, "died")
+    assert died.startswith("Lost: another process has ended")
+
+
+def worker(rank: int, folder: Path) -> int:
+    """The process of a rank that trains into a folder, once there is one."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < LONG:
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                words, variables = (place / "cmdline").read_bytes(), (place / "environ").read_bytes()
+            except OSError:
+                continue
+            if str(folder).encode() in words and f"\0RANK={rank}\0".encode() in b"\0" + variables:
+                return int(place.name)
+        time.sleep(0.1)
+    raise AssertionError("no such process")
+
+
+def until(there: Path) -> None:
+    begin = time.monotonic()
+    while not there.exists():
+        assert time.monotonic() - begin < LONG, f"{there} never came"
+        time.sleep(0.005)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes by what Linux tells of them")
+def test_torchrun_goes_on_after_a_killed_worker(runs: tuple[Path, list[list[str]]], tmp_path: Path) -> None:
+    """From the checkpoint, and to the same bits as two processes that were let be; only the first one is heard."""
+    command = [*TORCHRUN, *TRAIN, "--out", str(tmp_path)]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        killed = worker(1, tmp_path)
+        until(tmp_path / "teacher-0" / "checkpoints" / "last.safetensors")
+        os.kill(killed, signal.SIGKILL)
+        table, told = run.communicate(timeout=LONG)
+    assert run.returncode == 0, told
+    assert "going on after step" in told
+    assert "2 processes, data-parallel: all train one teacher after the other together (as asked)" in told
+    assert told.count("teacher 0 (1 of 1)") == 2, "of the first process, before and after"
+    assert table.count("teacher-0") == 1
+
+    one, other = (RunFolder(folder / "teacher-0") for folder in (runs[0] / "teachers", tmp_path))
+    assert one.model.read_bytes() == other.model.read_bytes()
+    expected, found = state(one.path), state(other.path)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert lines(one.path) == lines(other.path)
+
+
+def test_parts() -> None:
+    part = Part((2, 3, 0), 1)
+    assert (part.whole, part.first, part.rows, part.counted, part.share) == (5, 2, 3, 3, 0.6)
+    empty = Part((2, 3, 0), 2)
+    assert (empty.first, empty.rows, empty.counted, empty.share) == (0, 1, 0, 0.0)
+    assert [p.counts for p in Part((5, 4), 0).pieces(3)] == [(2, 2), (2, 1), (1, 1)]
+    assert [p.counts for p in Part((3, 2), 0).pieces(8)] == [(2, 1), (1, 1)]
+    assert [p.counts for p in empty.pieces(4)] == [(2, 3, 0)]
+    rows = torch.arange(7)
+    assert [len(p) for p in rows.tensor_split(3)] == [p.counts[0] for p in Part((7, 8), 0).pieces(3)]
+
+
+class Pretended(Processes):
+    """One of some processes that all say the same."""
+
+    def __init__(self, size: int) -> None:
+        self.rank, self.size, self.local_rank = 0, size, 0
+
+    def collected(self, value: Any) -> list[Any]:
+        return [value] * self.size
+
+
+@pytest.mark.parametrize(
+    ("mode", "members", "size", "apart"),
+    [
+        ("auto", 4, 2, True),
+        ("auto", 2, 2, True),
+        ("auto", 1, 2, False),
+        ("data", 4, 2, False),
+        ("members", 1, 2, True),
+        ("members", 4, 1, False),
+    ],
+)
+def test_who_trains_which_teacher(mode: str, members: int, size: int, apart: bool) -> None:
+    found, sentence = by_members(mode, list(range(members)), Pretended(size))
+    assert found == apart
+    assert ("member-parallel" in sentence) == apart
+    assert bool(sentence) == (size > 1)
+
+
+def test_teachers_are_spread_where_they_do_not_fit() -> None:
+    cpu = torch.device("cpu")
+    assert spreads("auto", 4, 1000, cpu, Pretended(2))[0] is False
+    spread, sentence = spreads("auto", 5, 2**50, cpu, Pretended(2))
+    assert spread is True
+    assert "teachers: spread, at most 3 of 5 in each" in sentence
+    assert spreads("replicated", 4, 2**50, cpu, Pretended(2))[0] is False
+    assert spreads("spread", 4, 1000, cpu, Pretended(2))[0] is True
+    assert spreads("spread", 4, 1000, cpu, Pretended(1)) == (False, "")

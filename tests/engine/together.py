@@ -1,0 +1,224 @@
+"""Trains the same small jobs alone and in several processes; started by test_distributed.py.
+
+    python together.py FOLDER
+
+Groups of processes are forked before anything was computed: the libraries are loaded once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import shutil
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from onefold import Teachers
+from onefold.data import Arrays
+from onefold.engine import Job, Settings, conduct, train_teachers
+from onefold.engine.distributed import World, processes, world_here
+from onefold.engine.distributed.processes import Processes
+from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
+from onefold.methods import METHODS, method_named, perturbation_named
+from onefold.perturb import InputSpace
+from onefold.recipe import OptimRecipe
+from onefold.recipes import digits
+from onefold.run import RunFolder
+
+SIZES = {1: 0, 2: 0, 3: 7}  # processes, and from which case on: three are for parts that are uneven, or empty
+OPTIM = {"batch_size": 12, "warmup_epochs": 0.5, "lr": 0.05, "weight_decay": 0.01}
+MEMBERS = 2
+PAPER = ("latentbe", "tdiv-sdiv")
+
+
+class Normed(nn.Module):
+    """Convolution, BatchNorm of two kinds, linear layers: `[B, 1, 4, 4]` to three classes."""
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, width, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        self.hidden = nn.Linear(width, 5)
+        self.flat = nn.BatchNorm1d(5, momentum=None, affine=False)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.hidden(self.norm(self.conv(x)).relu().mean((2, 3)))
+        return torch.as_tensor(self.head(self.flat(hidden).tanh()))
+
+
+def unnormed() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def dropping() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def perturbed(method: str) -> str:
+    return {"latentbe": "tdiv-sdiv", "be": "tdiv", "supervised": "gaussian", "kd": "ods"}.get(method, "confods")
+
+
+# name: method, perturbation, how many examples, the network, further fields of the optimizer. Batches are of 12.
+CASES: dict[str, tuple[str, str, int, Callable[[], nn.Module], dict[str, Any]]] = {
+    **{name: (name, perturbed(name), 36, Normed, {}) for name in METHODS},
+    "equal": ("supervised", "none", 48, Normed, {}),
+    "uneven": (*PAPER, 53, Normed, {"ema": 0.8, "clip": 0.5}),  # a last batch of 5
+    "two for three": (*PAPER, 50, Normed, {}),  # a last batch of 2, which leaves one of three with none
+    "one for all": ("latentbe", "gaussian", 49, unnormed, {}),
+    "accumulated": ("kd", "none", 53, unnormed, {"accumulate": 3}),
+    "dropout": (*PAPER, 53, dropping, {"ema": 0.8}),
+    "drop last": ("kd", "none", 53, Normed, {"drop_last": True, "label_smoothing": 0.1}),
+}
+
+
+SPREAD = ("latentbe", "kd", "aekd", "two for three")  # over three processes one holds no teacher at all
+
+
+def split(count: int, seed: int) -> Arrays:
+    draws = torch.Generator().manual_seed(seed)
+    y = torch.randint(3, (count,), generator=draws)
+    x = torch.rand(count, 1, 4, 4, generator=draws, dtype=torch.float64)
+    return Arrays(x * (1 + y[:, None, None, None]) / 3, y)
+
+
+def job_of(case: str, world: World) -> Job:
+    """In float64, two epochs."""
+    method, perturbation, count, network, optim = CASES[case]
+    torch.manual_seed(1)
+    nets = [network().double() for _ in range(MEMBERS)]
+    for net in nets:
+        net(split(40, 9).x)  # statistics of its own
+    return Job(
+        method=method_named(method),
+        perturbation=perturbation_named(perturbation),
+        net=network().double(),
+        teachers=Teachers(nets) if METHODS[method].needs_teachers else None,
+        train=split(count, 0),
+        val=split(101, 1),
+        test=split(130, 2),
+        settings=Settings(epochs=2, alpha=0.8, temperature=2.0, optim=OptimRecipe(**(OPTIM | optim)), log_every=2),
+        device=torch.device("cpu"),
+        # A step of a length that matters, and no clipping: where it ends would hang on rounding.
+        space=InputSpace(scale=0.05, low=None, high=None),
+        world=world,
+    )
+
+
+def group(size: int, work: Callable[[World], None]) -> int:
+    """So many processes that do some work in their world; 0 if all of them ended well."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    children = []
+    for rank in range(size):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                if size > 1:
+                    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
+                    os.environ |= {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"}
+                work(world_here())
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        children.append(child)
+    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+
+
+def say(*words: object) -> None:
+    """A line in one piece: several processes write at once."""
+    os.write(1, ("|".join(map(str, words)) + "\n").encode())
+
+
+def agree(folder: Path, world: World) -> None:
+    """Every case, and some with teachers that are spread."""
+    cases = list(CASES)[SIZES[world.size] :]
+    for case, spread in [(case, False) for case in cases] + [(case, True) for case in SPREAD if world.size > 1]:
+        job = job_of(case, world)
+        if spread:
+            assert isinstance(job.teachers, Teachers)
+            assert isinstance(world, Processes)
+            every = list(job.teachers.networks)
+            nets = [every[m] for m in own_teachers(MEMBERS, world.rank, world.size)]
+            job = dataclasses.replace(job, teachers=SpreadTeachers(nets, MEMBERS, world))
+        name = f"{world.size}-spread" if spread else f"{world.size}"
+        result = conduct(job, RunFolder(folder / name / case), {"case": case})
+        kinds = {type(module).__name__ for module in result.model.modules()}
+        say(name, world.rank, case, result.metrics["nll"], *sorted(kinds))
+
+
+class Eventful(SGD):
+    """Something happens before some step."""
+
+    def __init__(self, groups: list[dict[str, Any]], at: int, event: Callable[[], None] | None) -> None:
+        super().__init__(groups, momentum=0.9, nesterov=True)
+        self.at, self.event, self.calls = at, event, 0
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.calls += 1
+        if self.calls == self.at and self.event is not None:
+            self.event()
+        super().step(closure)
+
+
+def eventful(world: World, folder: Path, event: Callable[[], None] | None = None, rank: int = 1) -> str:
+    """A training with dropout in which something happens in one process; how it ended there."""
+    mine = event if world.rank == rank else None
+    job = job_of("dropout", world)
+    job = dataclasses.replace(job, optimizer=lambda groups: Eventful(groups, 3, mine))
+    processes.MOST = 1  # asks after every step
+    try:
+        conduct(job, RunFolder(folder), {"case": "dropout"})
+    except (RuntimeError, ValueError) as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return "finished"
+
+
+def fail() -> None:
+    raise ValueError("an accident")
+
+
+def stories(folder: Path) -> None:
+    """Stopped and continued, by as many processes or not; and one that fails."""
+
+    def told(kind: str, *arguments: Any) -> Callable[[World], None]:
+        return lambda world: say(kind, world.rank, eventful(world, *arguments))
+
+    group(2, told("undisturbed", folder / "undisturbed"))
+    group(2, told("stopped", folder / "stopped", lambda: signal.raise_signal(signal.SIGTERM)))
+    for size in (1, 3):
+        shutil.copytree(folder / "stopped", folder / f"continued by {size}")
+        group(size, told(f"continued by {size}", folder / f"continued by {size}"))
+    group(2, told("continued by 2", folder / "stopped"))
+    group(2, told("failed", folder / "failed", fail))
+    group(2, told("died", folder / "died", lambda: os.kill(os.getpid(), signal.SIGKILL)))
+
+
+def teacher(folder: Path, _: World) -> None:
+    """What the command of test_distributed.py trains under torchrun."""
+    quick = dataclasses.replace(digits(), network="mlp", epochs=40, members=2)
+    train_teachers(quick, folder, members=[0])
+
+
+def main(folder: Path) -> int:
+    code = max(group(size, functools.partial(agree, folder)) for size in SIZES)
+    stories(folder / "stories")
+    return max(code, group(2, functools.partial(teacher, folder / "teachers")))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
