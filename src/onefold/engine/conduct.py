@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from onefold.engine.abreast import Going, alone
 from onefold.engine.device import own_randomness, placed
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import World
@@ -34,7 +36,18 @@ def conduct(
     about: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Trains, or goes on, or finds that all is done; evaluates the best network and keeps it.
+    """A whole run, as `conducting` does it, by itself."""
+    return alone(conducting(job, run, recipe, about, progress))
+
+
+def conducting(
+    job: Job,
+    run: RunFolder | None = None,
+    recipe: dict[str, Any] | None = None,
+    about: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Going[Result]:
+    """Trains, or goes on, or finds that all is done; evaluates the best network and keeps it. Yields after every step.
 
     `recipe` is what was asked for and `about` what the folder is: both are recorded, and a folder in which they differ
     is refused.
@@ -42,17 +55,17 @@ def conduct(
     world = job.world
     progress = Silent() if progress is None or world.rank else progress
     with own_randomness(job.device), placed(job.teachers, job.device):
-        training = prepare(job)
+        training = prepare(replace(job, say=progress.message))
         keeper = Keeper(run, world)
         if run is None:
-            return finish(training, fit(training, keeper, progress), keeper)
+            return finish(training, (yield from fit(training, keeper, progress)), keeper)
         recipe, about = recipe or {}, describe(training) | (about or {})
         pack(training.state_dict())  # what cannot be stored is refused now
         if world.first(lambda: found_or_begun(run, recipe, about, job.device, COPIES * size_of(training.student))):
             progress.message(f"{run.path} is finished; nothing was changed")
             return finished_result(run, served_network(job.method, training.student), world)
         with run.held() if world.rank == 0 else contextlib.nullcontext():
-            return finish(training, fit(training, keeper, progress), keeper)
+            return finish(training, (yield from fit(training, keeper, progress)), keeper)
 
 
 def found_or_begun(

@@ -10,7 +10,8 @@ import torch
 
 from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
-from onefold.engine.conduct import conduct
+from onefold.engine.abreast import Together, abreast, alone
+from onefold.engine.conduct import conduct, conducting
 from onefold.engine.device import own_randomness
 from onefold.engine.distributed.launch import device_here, world_here
 from onefold.engine.distributed.plan import by_members
@@ -64,11 +65,22 @@ def train_teachers(
     device = device_here(recipe.device, world)
     method, perturbation = method_named("supervised"), perturbation_named("none")
     own = todo[world.rank :: world.size] if apart else todo
+    together = device.type == "cuda" and len(own) > 1 and (apart or world.size == 1)
+    if together:
+        progress.message(f"teachers {', '.join(map(str, own))} are trained side by side on {device}")
+    shared = Together(progress, len(own))
+    going = {}
     for place, m in enumerate(own, 1):
-        progress.message(f"teacher {m} ({place} of {len(own)})")
         seed, about = draw_seed("teacher", recipe.seed, m), {"kind": "teacher", "member": m}
         job = job_of(recipe, source, method, perturbation, None, seed, device, ALONE if apart else world)
-        done[m] = conduct(job, runs[m], to_dict(recipe), about | described(recipe, source), progress)
+        said = shared.of(place - 1, f"teacher {m}") if together else progress
+        going[m] = conducting(job, runs[m], to_dict(recipe), about | described(recipe, source), said)
+    if together:
+        done |= dict(zip(going, abreast(list(going.values()), device), strict=True))
+    else:
+        for place, m in enumerate(own, 1):
+            progress.message(f"teacher {m} ({place} of {len(own)})")
+            done[m] = alone(going[m])
     if apart:
         world.wait()
         done |= {m: found(runs[m], recipe, {"kind": "teacher", "member": m}, Silent(), world) for m in todo}

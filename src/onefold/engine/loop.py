@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onefold.engine.abreast import Going
 from onefold.engine.evaluate import measure
 from onefold.engine.keeper import Keeper
 from onefold.engine.losses import Losses, check_finite, diverged, weights_finite
@@ -40,8 +41,11 @@ class Position:
     best: Best | None = None
 
 
-def fit(training: Training, keeper: Keeper, progress: Progress) -> Position:
-    """Trains to the end. Stops with `Interrupted` on a signal, and with `Diverged` on a loss that is not finite."""
+def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Position]:
+    """Trains to the end, and yields after every step, so that several runs can share a device.
+
+    Stops with `Interrupted` on a signal, and with `Diverged` on a loss that is not finite.
+    """
     settings, world, steps = training.job.settings, training.job.world, len(training.train)
     total = settings.epochs * steps
     losses = Losses(settings.log_every, training.job.device)
@@ -72,6 +76,7 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Position:
                 if told is not None or due:
                     save(training, keeper, losses, at, pace)
                     stop_if(told, keeper, at.step, total)
+                yield
             if at.step != (epoch + 1) * steps:
                 raise ValueError(f"train: expected {steps} batches in every epoch, got {at.step - epoch * steps}")
 
@@ -80,6 +85,7 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Position:
             save(training, keeper, losses, at, pace)
             told, _ = world.consult(wish.signal, False, now=True)
             stop_if(told, keeper, at.step, total)
+            yield
     return at
 
 

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 
 class Interrupted(RuntimeError):
@@ -24,28 +25,48 @@ class Wish:
     signal: signal.Signals | None = None
 
 
-@contextlib.contextmanager
-def interruptions(enabled: bool) -> Iterator[Wish]:
-    """Inside, the first SIGINT or SIGTERM is noted and the second one acts as usual."""
-    wish = Wish()
-    if not enabled or threading.current_thread() is not threading.main_thread():
-        yield wish
-        return
-    owner = os.getpid()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+class Listener:
+    """Notes the first SIGINT or SIGTERM for all runs that are going on; the second one acts as usual."""
 
-    def note(number: int, _: FrameType | None) -> None:
-        if os.getpid() == owner and wish.signal is None:
-            wish.signal = signal.Signals(number)
-        elif os.getpid() == owner or number == signal.SIGTERM:
+    def __init__(self) -> None:
+        self.runs = 0
+        self.wish = Wish()
+        self.before: dict[signal.Signals, Any] = {}
+
+    def enter(self) -> Wish:
+        if self.runs == 0:
+            self.wish, self.owner = Wish(), os.getpid()
+            self.before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            for number in self.before:
+                signal.signal(number, self.note)
+        self.runs += 1
+        return self.wish
+
+    def leave(self) -> None:
+        self.runs -= 1
+        if self.runs == 0:
+            for number, handler in self.before.items():
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    def note(self, number: int, _: FrameType | None) -> None:
+        if os.getpid() == self.owner and self.wish.signal is None:
+            self.wish.signal = signal.Signals(number)
+        elif os.getpid() == self.owner or number == signal.SIGTERM:
             # Asked twice; or a loader's worker that is to end. Ctrl-C in a terminal reaches workers too: they go on.
-            signal.signal(number, before[signal.Signals(number)] or signal.SIG_DFL)
+            signal.signal(number, self.before[signal.Signals(number)] or signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    for number in before:
-        signal.signal(number, note)
+
+LISTENER = Listener()
+
+
+@contextlib.contextmanager
+def interruptions(enabled: bool) -> Iterator[Wish]:
+    """Inside, a signal is a wish. Runs side by side share it, and may end in any order."""
+    if not enabled or threading.current_thread() is not threading.main_thread():
+        yield Wish()
+        return
     try:
-        yield wish
+        yield LISTENER.enter()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        LISTENER.leave()

@@ -1,0 +1,96 @@
+"""Several runs on one device at once: what one of them leaves idle, another one uses."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from onefold.engine.pack import generator_states, set_generator_states
+from onefold.engine.progress import Progress
+
+Value = TypeVar("Value")
+Going = Generator[None, None, Value]  # yields after every step, and returns what came out
+
+
+def alone(run: Going[Value]) -> Value:
+    """Takes all steps of one run."""
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            result: Value = end.value
+            return result
+
+
+def abreast(runs: Sequence[Going[Value]], device: torch.device) -> list[Value]:
+    """Takes a step of each run in turn, until all have come to their end.
+
+    Every run has random numbers of its own, which stand where it left them, and on a GPU a stream of its own: it comes
+    out as if it had been alone. One that fails, or is told to stop, lets the others come to their end, or to their
+    checkpoint; then the first failure is raised.
+    """
+    results: dict[int, Value] = {}
+    failures: list[Exception] = []
+    before = generator_states(device)
+    states = [before for _ in runs]
+    streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in runs]
+    going = list(range(len(runs)))
+    while going:
+        for k in list(going):
+            set_generator_states(states[k], device)
+            try:
+                with on(streams[k]):
+                    next(runs[k])
+            except StopIteration as end:
+                results[k] = end.value
+                going.remove(k)
+            except Exception as failure:
+                failures.append(failure)
+                going.remove(k)
+            states[k] = generator_states(device)
+    set_generator_states(before, device)
+    if failures:
+        raise failures[0]
+    return [results[k] for k in range(len(runs))]
+
+
+def on(stream: torch.cuda.Stream | None) -> Any:
+    if stream is None:
+        return contextlib.nullcontext()
+    return torch.cuda.stream(stream)
+
+
+class Together:
+    """The progress of several runs as that of one: the first still going speaks for all."""
+
+    def __init__(self, progress: Progress, count: int) -> None:
+        self.progress, self.count = progress, count
+        self.steps = [(0, 0)] * count
+
+    def of(self, k: int, name: str) -> Progress:
+        return Member(self, k, name)
+
+    def update(self, k: int, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        self.steps[k] = done, total
+        first = next((m for m, (d, t) in enumerate(self.steps) if t == 0 or d < t), k)
+        if k == first or all(d == t for d, t in self.steps):
+            going = sum(t == 0 or d < t for d, t in self.steps)
+            self.progress.update(done, total, loss, lr, rate * max(going, 1))
+
+
+class Member:
+    """One of them."""
+
+    def __init__(self, together: Together, k: int, name: str) -> None:
+        self.together, self.k, self.name = together, k, name
+
+    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        self.together.update(self.k, done, total, loss, lr, rate)
+
+    def message(self, text: str) -> None:
+        self.together.progress.message(f"{self.name}: {text}")
+
+
