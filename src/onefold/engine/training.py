@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from onefold.data import Augmentation, Loader, Split, loader_for
+from onefold.data import Arrays, Augmentation, Loader, Split, loader_for
 from onefold.data.order import draw_seed
 from onefold.engine.accelerate import fast_student, fast_teachers
 from onefold.engine.capture import CapturedStep
@@ -30,6 +30,7 @@ from onefold.methods import AnyStudent, Method, Perturbing, with_hyperparameters
 from onefold.perturb import PIXELS, InputSpace
 from onefold.types import Ensemble
 
+LARGE = 1 << 25  # numbers in a batch that is only looked at
 OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
 SchedulerFactory = Callable[[Optimizer], LRScheduler]
 
@@ -173,9 +174,12 @@ def prepare(job: Job) -> Training:
 
 
 def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:
+    batch_size = 2 * job.settings.optim.batch_size  # no gradients are kept
+    if job.device.type == "cuda" and isinstance(split, Arrays):
+        batch_size = max(batch_size, min(1024, LARGE // max(split.x[0].numel(), 1)))  # small images fill a GPU in crowds
     return loader_for(
         split,
-        2 * job.settings.optim.batch_size,  # no gradients are kept
+        batch_size,
         train=False,
         augment=job.augment,
         device=job.device,
