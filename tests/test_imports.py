@@ -12,6 +12,7 @@ PACKAGE = Path(onefold.__file__).parent
 # From the bottom up. Names on one line do not know each other.
 LAYERS = [
     ["types"],
+    ["fast"],
     ["metrics"],
     ["models", "data"],
     ["objectives", "perturb", "ensemble"],

@@ -81,16 +81,31 @@ def test_gradients_reach_the_input_alone() -> None:
     assert all(p.grad is None for p in teachers.parameters())
 
 
-def test_members_hold_views_of_one_stack_through_moves() -> None:
+def test_members_hold_views_of_one_row_each_through_moves() -> None:
     teachers = Teachers([trained(network()) for _ in range(3)]).double()
-    stack = teachers.__dict__["stack"]
-    assert stack["0.weight"].dtype == torch.float64
-    for m, net in enumerate(teachers.networks):
-        for name, p in [*net.named_parameters(), *net.named_buffers()]:
-            assert torch.equal(p, stack[name][m])
-            assert p.untyped_storage().data_ptr() == stack[name].untyped_storage().data_ptr()
+
+    def check() -> None:
+        storages = {row.untyped_storage().data_ptr() for row in teachers.__dict__["rows"]}
+        for m, net in enumerate(teachers.networks):
+            picked = teachers.weights(torch.tensor([m]))
+            for name, p in [*net.named_parameters(), *net.named_buffers()]:
+                assert torch.equal(p, picked[name])
+                assert p.untyped_storage().data_ptr() in storages
+
+    assert teachers.__dict__["rows"][0].dtype == torch.float64
+    check()
     teachers.load_state_dict({k: v + 1 for k, v in teachers.state_dict().items()})
-    assert torch.equal(stack["4.bias"][1], dict(teachers.networks[1].named_parameters())["4.bias"])
+    check()
+
+
+def test_rows_keep_the_layout_of_the_weights() -> None:
+    nets = [nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 2)) for _ in range(2)]
+    for net in nets:
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    teachers = Teachers(nets)
+    weight = teachers.weights(torch.tensor([1]))["0.weight"]
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(weight, nets[1][0].weight)
 
 
 class Scaled(nn.Module):

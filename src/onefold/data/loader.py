@@ -83,6 +83,11 @@ class DeviceLoader:
         for step in range(start_step + share.start, len(self), share.every):
             first, last = part_of(step, len(self.y), self.batch_size, share.rank, share.parts)
             chosen = order[first:last]
+            if draws is not None and self.augment is not None and self.x.is_cuda and self.x.dtype == torch.uint8:
+                from onefold.fast.crop import cropped  # Triton, which a machine without a GPU may not have
+
+                yield cropped(self.x, chosen, *draws.part(first, last), self.augment.pad), self.y[chosen]
+                continue
             x, y = self.x[chosen], self.y[chosen]  # copies, also in order: who gets them may write into them
             if draws is not None and self.augment is not None:
                 x = crop_and_flip(x, draws.part(first, last), self.augment.pad)

@@ -7,7 +7,7 @@ import hashlib
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from onefold.engine.device import own_randomness, placed
@@ -23,6 +23,7 @@ from onefold.engine.training import Job, Training, prepare
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder
 
+HOW = ("params", "foreach", "fused", "capturable")  # of an optimizer: not what it computes, only how
 COPIES = 10  # of the weights that a run holds on the disk at most: old and new checkpoints with momenta, the model
 
 
@@ -84,7 +85,8 @@ def describe(training: Training) -> dict[str, Any]:
 
 def describe_optimizer(optimizer: Optimizer) -> dict[str, Any]:
     """Its class and what each of its groups is told."""
-    groups = [{k: repr(v) for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    told = [{k: v for k, v in group.items() if k not in HOW} for group in optimizer.param_groups]
+    groups = [{k: repr(float(v) if isinstance(v, Tensor) else v) for k, v in group.items()} for group in told]
     return {"class": type(optimizer).__name__, "groups": groups}
 
 

@@ -20,6 +20,8 @@ class Settings:
     cap: float = 0.6
     precision: str = "float32"
     compile: bool = False
+    fast: bool = True
+    """on a GPU: networks rewritten into few kernels, and the whole step in one CUDA graph"""
     eval_every: int = 1
     log_every: int = 50
     """steps between two lines of metrics.jsonl, and between two looks at the losses"""

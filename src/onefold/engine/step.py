@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from torch.optim import Optimizer
 
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.ema import MovingAverage
+from onefold.fast.convolve import Gradients, gradients_beside
+from onefold.fast.streams import beside
 from onefold.types import Ensemble, Objective, Perturbation, Student
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # x [B, ...] and labels [B] to a scalar
@@ -33,9 +36,14 @@ def distillation_loss(
         x = perturb(x, teachers, student)
     if teachers is None:
         return objective(student(x), None, labels)
-    with torch.no_grad():
-        targets = teachers(x)
-    return objective(student(x), targets, labels)
+    targets = beside(partial(without_gradient, teachers, x), room=teachers.members)
+    answers = student(x)
+    return objective(answers, targets.wait(), labels)
+
+
+@torch.no_grad()
+def without_gradient(ensemble: Ensemble, x: Tensor) -> Tensor:
+    return ensemble(x)
 
 
 def training_step(
@@ -46,6 +54,7 @@ def training_step(
     accumulate: int = 1,
     ema: MovingAverage | None = None,
     precision: str = "float32",
+    gradients: Gradients | None = None,
     world: World = ALONE,
 ) -> Step:
     """The loss, its gradient, the update of the weights and of their average. Waits for nothing.
@@ -53,6 +62,7 @@ def training_step(
     With `accumulate` the batch is worked through in that many parts, whose gradients add up to that of the whole: the
     same but for rounding, for what BatchNorm sees, and for a perturbation, which draws anew for every part. Of several
     processes each works on its part of the batch; after `world.summed`, gradients and loss are those of the whole.
+    `gradients` computes those of the convolutions' weights beside the rest of the backward pass.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
@@ -60,10 +70,13 @@ def training_step(
         optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=x.device)
         for part, answers, share in world.pieces(x, labels, accumulate):
-            with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
+            autocast = torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16")
+            with autocast, gradients_beside(gradients):
                 value = loss(part, answers) * share
             value.backward()
             total = total + value.detach()
+        if gradients is not None:
+            gradients.join()
         total = world.summed(parameters, total)
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(parameters, clip)

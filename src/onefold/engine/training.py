@@ -14,6 +14,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from onefold.data import Augmentation, Loader, Split, loader_for
 from onefold.data.order import draw_seed
+from onefold.engine.accelerate import fast_student, fast_teachers
+from onefold.engine.capture import CapturedStep
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
@@ -23,6 +25,7 @@ from onefold.engine.schedule import Given, Schedule, WarmupCosine
 from onefold.engine.settings import Settings
 from onefold.engine.step import Loss, Step, distillation_loss, training_step
 from onefold.ensemble import BatchEnsemble, Teachers
+from onefold.fast.convolve import Gradients
 from onefold.methods import AnyStudent, Method, Perturbing, with_hyperparameters
 from onefold.perturb import PIXELS, InputSpace
 
@@ -49,6 +52,7 @@ class Job:
     optimizer: OptimizerFactory | None = None
     scheduler: SchedulerFactory | None = None
     world: World = ALONE
+    say: Callable[[str], None] = print
 
 
 @dataclass(eq=False)
@@ -118,18 +122,25 @@ def prepare(job: Job) -> Training:
     objective = with_hyperparameters(job.method.objective, **known)
     perturb = with_hyperparameters(job.perturbation.perturb, **known, space=job.space, draws=job.world.draws)
 
-    def loss_for(student: AnyStudent) -> Loss:
+    def loss_for(student: AnyStudent, teachers: Teachers | SpreadTeachers | None) -> Loss:
         def loss(x: Tensor, labels: Tensor) -> Tensor:
-            return distillation_loss(x, labels, student, job.teachers, objective, perturb)
+            return distillation_loss(x, labels, student, teachers, objective, perturb)
 
         return loss
 
-    classes = check_job(job, student, loss_for(student.at_rest), x, labels)
-    network_draws = draws_by_itself(student, x)
+    classes = check_job(job, student, loss_for(student.at_rest, job.teachers), x, labels)
+    network_draws = job.world.size > 1 and draws_by_itself(student, x)
     with_common_statistics(student, job.world)
-    optimizer = optimizer_for(student, settings, job.optimizer)
+    # A rewritten network forms BatchNorm's statistics by itself, over the examples of its own process.
+    fast = settings.fast and job.device.type == "cuda" and job.world.size == 1
+    teachers = job.teachers
+    if fast:
+        fast_student(student, x, settings.precision, job.say)
+        if isinstance(teachers, Teachers):
+            teachers = fast_teachers(teachers, x, settings.precision, job.say)
+    optimizer = optimizer_for(student, settings, job.optimizer, fast)
     ema = None if optim.ema is None else MovingAverage(student, optim.ema)
-    loss = loss_for(student)
+    loss = loss_for(student, teachers)
     step = training_step(
         torch.compile(loss) if settings.compile else loss,
         optimizer,
@@ -137,8 +148,11 @@ def prepare(job: Job) -> Training:
         accumulate=optim.accumulate,
         ema=ema,
         precision=settings.precision,
+        gradients=Gradients() if fast else None,
         world=job.world,
     )
+    if fast:
+        step = CapturedStep(step, [student] if ema is None else [student, ema.student], optimizer, job.say)
     train = loader_for(
         job.train,
         optim.batch_size,
@@ -174,12 +188,17 @@ def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:
     )
 
 
-def optimizer_for(student: AnyStudent, settings: Settings, factory: OptimizerFactory | None) -> Optimizer:
+def optimizer_for(
+    student: AnyStudent, settings: Settings, factory: OptimizerFactory | None, fast: bool = False
+) -> Optimizer:
     """SGD with Nesterov momentum, or what the user's factory makes of the student's groups."""
     optim = settings.optim
     groups = student.parameter_groups(optim.lr, optim.weight_decay)
     if factory is None:
-        return SGD(groups, lr=optim.lr, momentum=optim.momentum, nesterov=optim.momentum > 0)
+        if fast:  # a captured step reads its rates from tensors
+            device = next(student.parameters()).device
+            groups = [group | {"lr": torch.tensor(float(group["lr"]), device=device)} for group in groups]
+        return SGD(groups, lr=optim.lr, momentum=optim.momentum, nesterov=optim.momentum > 0, fused=fast or None)
     optimizer = factory(groups)
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer: expected a function that returns a torch optimizer, got {optimizer!r}")

@@ -154,16 +154,28 @@ def same_as_original(net: nn.Module, members: int, original: nn.Module, example:
     for factor in named_factors(probe).values():
         factor.data.zero_()
     x = examples(example, 2)
-    (answer,), (again,) = outputs(plain, {}, x), outputs(plain, {}, x, seed=1)
-    if not same(answer, again):
-        return  # it does not even agree with itself
-    (whole,) = outputs(probe, {}, tiled(x, members))
+    with without_tf32():
+        (answer,), (again,) = outputs(plain, {}, x), outputs(plain, {}, x, seed=1)
+        if not same(answer, again):
+            return  # it does not even agree with itself
+        (whole,) = outputs(probe, {}, tiled(x, members))
     error = max(deviation(member_of(whole, members, m), answer.values) for m in range(members))
     if error > SAME.get(answer.values.dtype, 1e-5):
         raise ValueError(
             f"net: expected members at factors one to answer as {type(original).__name__} does, "
             f"got a relative deviation of {error:.1e}"
         )
+
+
+@contextlib.contextmanager
+def without_tf32() -> Iterator[None]:
+    """A GPU rounds the factors of float32 products to ten bits where it may: fine for training, not for comparing."""
+    matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, cudnn
 
 
 Answer = TypeVar("Answer")

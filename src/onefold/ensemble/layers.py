@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from onefold.ensemble.attention import RankOneAttention
 from onefold.ensemble.convolution import MemberConvolution, suits
 from onefold.ensemble.rank_one import R, RankOne, S
+from onefold.fast.members import scaled
 
 
 class RankOneLinear(RankOne):
@@ -37,11 +38,23 @@ class RankOneLinear(RankOne):
 
 
 class RankOneConv(RankOne):
-    """M convolutions with ready-made weights: these are small, the activations are not."""
+    """On a CPU M convolutions with ready-made weights: these are small, the activations are not.
 
+    A GPU would rather have one large convolution than M small ones, and multiplies the activations on the way:
+    s_m o (theta * (r_m o x)) + b.
+    """
+
+    weight: Tensor
     bias: Tensor | None
+    on_activations = False  # also elsewhere than on a GPU
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.is_cuda or self.on_activations:
+            self.check_batched(x, self.weight.dim())
+            self.check_rows(x, getattr(self, R.format("weight")).shape[0], 0)
+            y = cast(Any, self)._conv_forward(scaled(x, getattr(self, R.format("weight"))), self.weight, None)
+            y = scaled(y, getattr(self, S.format("weight")))
+            return y if self.bias is None else y + self.bias.reshape(-1, *(1,) * (x.dim() - 2)).to(y.dtype)
         weights = self.member_weights()
         self.check_batched(x, weights.dim() - 1)
         inputs = self.split(x, weights.shape[0], 0)

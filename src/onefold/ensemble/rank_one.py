@@ -72,6 +72,10 @@ class RankOne(nn.Module):
 
     def split(self, x: Tensor, members: int, dim: int) -> Tensor:
         """`[.., M * B, ..]` as `[.., M, B, ..]`; a layer may see each example several times (windows, patches)."""
+        self.check_rows(x, members, dim)
+        return torch.unflatten(x, dim, (members, -1))
+
+    def check_rows(self, x: Tensor, members: int, dim: int) -> None:
         rows = members if torch.compiler.is_compiling() else ROWS.get() or members
         if x.dim() <= dim or x.shape[dim] % rows:
             raise ValueError(
@@ -80,7 +84,6 @@ class RankOne(nn.Module):
                 "batch. Convert with batch_ensemble(..., example=x), which finds out, "
                 f"or leave it shared with keep=['{self.layer_name}']"
             )
-        return torch.unflatten(x, dim, (members, -1))
 
     def check_batched(self, x: Tensor, dims: int) -> None:
         """Torch's layers also take one example without a batch, which has no place for members."""

@@ -87,18 +87,20 @@ class BatchEnsemble(nn.Module):
             return self.answer(x, self.members)
         check_index(members, self.members)
         # The layers read the number of members off their factors: picked factors make a smaller ensemble.
-        return self.answer(x, members.shape[0], {name: f[members] for name, f in self.factors().items()})
+        return self.answer(x, members.shape[0], self.picked(members))
 
     @contextlib.contextmanager
     def picking(self, members: Tensor) -> Iterator[Callable[[Tensor], Tensor]]:
         """A function that answers for the picked members; gradients with respect to its input belong inside."""
         check_index(members, self.members)
-        picked = {name: f[members] for name, f in self.factors().items()}
+        picked = self.picked(members)
         count = members.shape[0]
         if torch.compiler.is_compiling():
             yield lambda x: self.answer(x, count, picked)
         else:
-            with substituted(self.net, picked):
+            # Nobody asks for the gradients of the weights, and the layers should know.
+            constants = {name: p.detach() for name, p in self.net.named_parameters()}
+            with substituted(self.net, constants | {name: f.detach() for name, f in picked.items()}):
                 yield lambda x: self.answer(x, count)
 
     def answer(self, x: Tensor, count: int, factors: dict[str, Tensor] | None = None) -> Tensor:
@@ -113,6 +115,12 @@ class BatchEnsemble(nn.Module):
             finally:
                 ROWS.reset(rows)
         return torch.unflatten(logits, 0, (count, -1))
+
+    def picked(self, members: Tensor) -> dict[str, Tensor]:
+        """The factors of the picked members: all of them side by side first, so that one kernel picks."""
+        factors = self.factors()
+        rows = torch.cat(list(factors.values()), dim=1).index_select(0, members)
+        return dict(zip(factors, rows.split([f.shape[1] for f in factors.values()], dim=1), strict=True))
 
     def factors(self) -> dict[str, nn.Parameter]:
         """Every r - 1 and s - 1 of the network, by name; tied ones once."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Self, cast
+from functools import partial
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,24 @@ from torch import Tensor, nn
 from onefold.ensemble.copied import copied
 from onefold.ensemble.picking import check_index, substituted
 from onefold.ensemble.student import logits_of
+from onefold.fast.streams import together
+
+
+ALIGNED = 64  # elements: every weight begins where the fastest kernels want it to
+
+
+class Place(NamedTuple):
+    """Where a weight lies in its row."""
+
+    row: int
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @staticmethod
+    def of(weight: Tensor, row: int, offset: int) -> Place:
+        dense = torch.empty_like(weight, device="meta")  # keeps a dense layout such as channels_last
+        return Place(row, offset, tuple(weight.shape), tuple(dense.stride()))
 
 
 class Teachers(nn.Module):
@@ -54,7 +73,9 @@ class Teachers(nn.Module):
     def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         """Logits of all teachers, or of those an index tensor picks, with gradients to x where it asks for them."""
         if members is None:
-            return self.stacked([logits_of(network, x) for network in self.networks], range(self.members))
+            # Each as a part of its own: on a GPU small networks do not fill it alone.
+            parts = [partial(logits_of, network, x) for network in self.networks]
+            return self.stacked(together(parts), range(self.members))
         check_index(members, self.members)
         if on_the_host(members):
             picked = members.tolist()
@@ -78,8 +99,9 @@ class Teachers(nn.Module):
         """One member's weights by an index `[1]` that stays on the device."""
         if not torch.compiler.is_compiling() and not self.fresh():
             self.restack()
-        stacks: dict[str, Tensor] = self.__dict__["stack"]
-        return {name: stack.index_select(0, member).squeeze(0) for name, stack in stacks.items()}
+        places: dict[str, Place] = self.__dict__["places"]
+        rows = [row.index_select(0, member) for row in self.__dict__["rows"]]
+        return {name: rows[p.row].as_strided(p.shape, p.stride, p.offset) for name, p in places.items()}
 
     def check(self, x: Tensor) -> None:
         """Asks everybody once: the same classes, and the same answers by index where the networks are alike."""
@@ -103,26 +125,39 @@ class Teachers(nn.Module):
         return torch.stack(answers)
 
     def restack(self) -> None:
-        """Lays all members' weights into one tensor a name, of which the networks then hold views: no second copy."""
-        stack: dict[str, Tensor] = {}
+        """Lays each member's weights one after another into a row, of which the networks then hold views: no second
+        copy, and a member is picked with one kernel for each type of number."""
+        rows: list[Tensor] = []  # [M, P] for each dtype and device
+        places: dict[str, Place] = {}
         if self.alike:
             owners = [dict([*n.named_parameters(), *n.named_buffers()]) for n in self.networks]
-            for name in owners[0]:
-                stack[name] = torch.stack([own[name].data for own in owners])
-                for own, values in zip(owners, stack[name], strict=True):
-                    own[name].data = values
-        self.__dict__["stack"] = stack  # not a parameter: the networks hold these values under their own names
+            kinds: dict[tuple[torch.dtype, torch.device], list[str]] = {}
+            for name, own in owners[0].items():
+                kinds.setdefault((own.dtype, own.device), []).append(name)
+            for (dtype, device), names in kinds.items():
+                length = 0
+                for name in names:
+                    places[name] = Place.of(owners[0][name], len(rows), length)
+                    length += -(-owners[0][name].numel() // ALIGNED) * ALIGNED
+                rows.append(torch.zeros(self.members, length, dtype=dtype, device=device))
+                for m, own in enumerate(owners):
+                    for name in names:
+                        p = places[name]
+                        values = rows[-1][m].as_strided(p.shape, p.stride, m * length + p.offset)
+                        own[name].data = values.copy_(own[name].data)
+        # Not parameters: the networks hold these values under their own names.
+        self.__dict__["rows"], self.__dict__["places"] = rows, places
 
     def fresh(self) -> bool:
-        """Whether the networks still hold views of the stack."""
-        stacks: dict[str, Tensor] = self.__dict__["stack"]
+        """Whether the networks still hold views of the rows."""
+        rows: list[Tensor] = self.__dict__["rows"]
+        places: dict[str, Place] = self.__dict__["places"]
         for m, network in enumerate(self.networks):
             for name, own in (*network.named_parameters(), *network.named_buffers()):
-                if (
-                    name not in stacks
-                    or own.data_ptr() != stacks[name][m].data_ptr()
-                    or own.dtype != stacks[name].dtype
-                ):
+                p = places.get(name)
+                if p is None or own.dtype != rows[p.row].dtype or own.stride() != p.stride:
+                    return False
+                if own.data_ptr() != rows[p.row][m].data_ptr() + p.offset * own.element_size():
                     return False
         return True
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
+from onefold.fast.streams import beside, together
 from onefold.perturb.direction import check_inputs, input_gradient
 from onefold.perturb.draws import DRAWS, Draws
 from onefold.perturb.space import PIXELS, InputSpace
@@ -38,8 +41,10 @@ def tdiv_sdiv(
     check_members(teachers.members)
     check_student(teachers.members, student.members)
     i, j = draw_pair(teachers.members, x.device, draws)
-    apart = divergence_gradient(x, teachers, i, j)
-    return space.ascend(x, apart - divergence_gradient(x, student.at_rest, i, j))
+    of_teachers, of_student = together(
+        [partial(divergence_gradient, x, ensemble, i, j) for ensemble in (teachers, student.at_rest)], room=2
+    )
+    return space.ascend(x, of_teachers - of_student)
 
 
 def draw_pair(members: int, device: torch.device, draws: Draws = DRAWS) -> tuple[Tensor, Tensor]:
@@ -53,13 +58,17 @@ def divergence_gradient(x: Tensor, ensemble: Ensemble, i: Tensor, j: Tensor) -> 
 
     With the first argument held, the divergence and the cross-entropy have the same gradient.
     """
-    with torch.no_grad():
-        held = at_least_float32(ensemble(x, i)).softmax(-1)
 
+    @torch.no_grad()
+    def first() -> Tensor:
+        return at_least_float32(ensemble(x, i)).softmax(-1)
+
+    held = beside(first)  # [1, B, K], wanted only once the other member has answered
     with ensemble.picking(j) as member:
 
         def cross_entropy(z: Tensor) -> tuple[Tensor, Tensor]:
-            values = -(held * at_least_float32(member(z)).log_softmax(-1)).sum((0, 2))
+            answers = at_least_float32(member(z)).log_softmax(-1)
+            values = -(held.wait() * answers).sum((0, 2))
             return values, values
 
         return input_gradient(cross_entropy, x)[0]

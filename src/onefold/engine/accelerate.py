@@ -1,0 +1,70 @@
+"""Students and teachers made fast for a GPU, one stage after the other, each only where it changes nothing."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from onefold.ensemble import Teachers
+from onefold.fast.network import make_fast, make_plain
+from onefold.methods import AnyStudent
+
+AGREE = 1e-2  # of the largest answer: convolutions of another layout round otherwise
+
+
+def laid_out(module: nn.Module) -> None:
+    """Weights of convolutions with their channels innermost, as the fast kernels want them."""
+    for parameter in module.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+
+
+def fast_teachers(teachers: Teachers, x: Tensor, precision: str, say: Callable[[str], None]) -> Teachers:
+    """A copy whose weights are rounded once and not in every step."""
+    expected = answers(teachers, x)
+    teachers = copy.deepcopy(teachers)
+    laid_out(teachers)
+    if precision == "bf16":
+        for module in teachers.modules():
+            if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) and module.weight.dtype == torch.float32:
+                module.weight.data = module.weight.data.to(torch.bfloat16)
+    teachers.restack()
+    for network in teachers.networks:
+        make_fast(network)
+    tried(lambda: answers(teachers, x, precision), expected, teachers.networks, "the teachers", say)
+    return teachers
+
+
+def fast_student(student: AnyStudent, x: Tensor, precision: str, say: Callable[[str], None]) -> None:
+    """In place: the student's networks, in training and at rest, run their rewritten graphs."""
+    expected = answers(student.at_rest, x)
+    laid_out(student)
+    nets = [student.net, student.at_rest.net]
+    for net in nets:
+        make_fast(net)
+    tried(lambda: answers(student.at_rest, x, precision), expected, nets, "the student", say)
+
+
+@torch.no_grad()
+def answers(ensemble: Callable[[Tensor], Tensor], x: Tensor, precision: str = "float32") -> Tensor:
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        return ensemble(x).float()
+
+
+def tried(
+    ask: Callable[[], Tensor], expected: Tensor, nets: nn.ModuleList | list[nn.Module], who: str, say: Callable[[str], None]
+) -> None:
+    """Leaves the networks as they were where the rewritten ones fail or answer something else."""
+    try:
+        found = ask()
+        worst = float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-6))
+        reason = "" if worst < 10 * AGREE else f"its answers differ by {worst:.1%}"
+    except Exception as error:  # whatever a network does that torch's compiler cannot read
+        reason = str(error).strip().split("\n")[0]
+    if reason:
+        for net in nets:
+            make_plain(net)
+        say(f"{who} cannot be rewritten and runs layer by layer: {reason}")

@@ -1,0 +1,172 @@
+"""A convolution whose weights were rounded beforehand, and whose weights' gradient may be computed beside the rest."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onefold.fast.passes import innermost_channels
+
+HELD = 3  # gradients under way beside the backward pass at most: their inputs stay in memory as long
+FEW = 16  # input channels below this are filled up with zeros: tensor cores take sixteen at a time
+
+
+class Gradients:
+    """Gradients of weights on a stream of their own. Nobody but the optimizer waits for them."""
+
+    def __init__(self) -> None:
+        self.stream = torch.cuda.Stream()
+        self.found: list[tuple[Tensor, Tensor]] = []
+        self.held: deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = deque()
+
+    def add(self, weight: Tensor, x: Tensor, rounded: Tensor, g: Tensor, settings: tuple[Any, ...]) -> None:
+        current = torch.cuda.current_stream()
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            dw = gradient_of_weight(g, x, rounded, weight, settings)
+            self.held.append((self.stream.record_event(), (x, g)))
+        self.found.append((weight, dw))
+        if len(self.held) > HELD:
+            event, _ = self.held.popleft()
+            current.wait_event(event)  # from here on their memory may be used again
+
+    def join(self) -> None:
+        """Gives every weight its gradient."""
+        torch.cuda.current_stream().wait_stream(self.stream)
+        for weight, dw in self.found:
+            weight.grad = dw if weight.grad is None else weight.grad + dw
+        self.found.clear()
+        self.held.clear()
+
+
+BESIDE: ContextVar[Gradients | None] = ContextVar("BESIDE", default=None)
+
+
+@contextlib.contextmanager
+def gradients_beside(gradients: Gradients | None) -> Iterator[None]:
+    """Convolutions called inside leave their weights' gradients to `gradients`, whose `join` hands them out."""
+    token = BESIDE.set(gradients)
+    try:
+        yield
+    finally:
+        BESIDE.reset(token)
+
+
+class Convolve(torch.autograd.Function):
+    """conv(x, W) with W rounded already; `weight` is where its gradient goes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, rounded: Tensor, bias: Tensor | None, settings: tuple[Any, ...]
+    ) -> Tensor:
+        ctx.kind = x.dtype
+        x = x.to(rounded.dtype)
+        ctx.channels = x.shape[1]
+        if x.is_cuda and x.dim() == 4 and ctx.channels < FEW and settings[-1] == 1 and x.dtype != torch.float32:
+            x, rounded = filled_up(x), filled_up(rounded)
+        x, rounded = innermost_channels(x), innermost_channels(rounded)
+        needed = ctx.needs_input_grad
+        ctx.save_for_backward(x if needed[1] else None, weight, rounded)
+        ctx.shape = x.shape
+        ctx.settings, ctx.beside = settings, BESIDE.get()
+        ctx.bias = None if bias is None else bias.dtype
+        ctx.small = bias is None and small(x, rounded, settings)
+        if ctx.small:
+            from onefold.fast.few_channels import few_channels
+
+            return few_channels(x, rounded)
+        return torch.convolution(x, rounded, None if bias is None else bias.to(x.dtype), *settings)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        x, weight, rounded = ctx.saved_tensors
+        g = innermost_channels(gradients[0])
+        needed = ctx.needs_input_grad
+        dw = dx = db = None
+        if needed[1] and ctx.beside is not None:
+            ctx.beside.add(weight, x, rounded, g, ctx.settings)
+        elif needed[1]:
+            dw = gradient_of_weight(g, x, rounded, weight, ctx.settings)
+        if needed[0]:
+            if ctx.small:
+                from onefold.fast.few_channels import few_channels
+
+                dx = few_channels(g, rounded, transposed=True)
+            else:
+                empty = innermost_empty(g, ctx.shape) if x is None else x
+                dx = backward_of(g, empty, rounded, ctx.settings, (True, False))[0]
+            dx = dx[:, : ctx.channels].to(ctx.kind) if dx.shape[1] != ctx.channels else dx.to(ctx.kind)
+        if needed[3]:
+            db = g.sum([0, *range(2, g.dim())], dtype=ctx.bias)
+        return dx, dw, None, db, None
+
+
+def gradient_of_weight(g: Tensor, x: Tensor, rounded: Tensor, weight: Tensor, settings: tuple[Any, ...]) -> Tensor:
+    """In the weight's own precision and layout."""
+    if small(x, rounded, settings):
+        from onefold.fast.few_channels import few_channels_weight_gradient
+
+        dw = few_channels_weight_gradient(g, x)
+        return dw if dw.shape == weight.shape and dw.dtype == weight.dtype else torch.empty_like(weight).copy_(dw[:, : weight.shape[1]])
+    dw = backward_of(g, x, rounded, settings, (False, True))[1]
+    return torch.empty_like(weight).copy_(dw[:, : weight.shape[1]])
+
+
+def small(x: Tensor, w: Tensor, settings: tuple[Any, ...]) -> bool:
+    if not x.is_cuda or x.dtype != torch.bfloat16:
+        return False
+    from onefold.fast.few_channels import suits
+
+    return suits(x, w, settings)
+
+
+def backward_of(g: Tensor, x: Tensor, w: Tensor, settings: tuple[Any, ...], wanted: tuple[bool, bool]) -> Any:
+    return torch.ops.aten.convolution_backward(g, x, w, None, *settings, [*wanted, False])
+
+
+def innermost_empty(like: Tensor, shape: torch.Size) -> Tensor:
+    """Stands in for an input of which only shape and layout are needed."""
+    order = [0, *range(2, len(shape)), 1]
+    return like.new_empty([shape[k] for k in order]).movedim(-1, 1)
+
+
+def filled_up(x: Tensor) -> Tensor:
+    filled = x.new_zeros((x.shape[0], FEW, *x.shape[2:])).to(memory_format=torch.channels_last)
+    filled[:, : x.shape[1]] = x
+    return filled
+
+
+def rounded(*weights: Tensor) -> tuple[Tensor, ...]:
+    """The weights as the convolutions take them: rounded where autocast asks for it, all in a few kernels."""
+    kind = weights[0].device.type
+    with torch.no_grad():
+        if not torch.is_autocast_enabled(kind):
+            return tuple(w.detach() for w in weights)
+        dtype = torch.get_autocast_dtype(kind)
+        copies = [torch.empty_like(w, dtype=dtype) for w in weights]
+        torch._foreach_copy_(copies, list(weights))
+        return tuple(copies)
+
+
+def convolve(
+    x: Tensor,
+    weight: Tensor,
+    rounded: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Tensor:
+    """torch.conv2d, with the weight given twice: as it is, and rounded."""
+    dims = weight.dim() - 2
+    stride, padding, dilation = (list(v) if isinstance(v, (tuple, list)) else [v] * dims for v in (stride, padding, dilation))
+    settings = (stride, padding, dilation, False, [0] * dims, groups)
+    result: Tensor = Convolve.apply(x, weight, rounded, bias, settings)  # type: ignore[no-untyped-call]
+    return result

@@ -1,0 +1,138 @@
+"""3 x 3 convolutions with few channels, which cuDNN's large tiles leave mostly empty.
+
+Channels are innermost in memory, for the weights too: `[K, 3, 3, C]`. Input and output have the same size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+CHANNELS = (16, 32)  # above this cuDNN is faster (measured on an H200, dev/LOG.md)
+PIXELS = 128
+PROGRAMS = 132  # for the gradient of the weights; one for each processor of an H100 or H200
+
+jit: Any = triton.jit(do_not_specialize=["pixels", "chunk"])
+
+
+@jit
+def convolve_kernel(  # type: ignore[no-untyped-def]
+    x,
+    w,
+    y,
+    pixels,
+    height,
+    width,
+    C: tl.constexpr,
+    K: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+    PIXELS: tl.constexpr,
+):
+    """y `[pixels, K]` from x `[pixels, C]`; TRANSPOSED is the gradient of the input: K and C trade places in w."""
+    p = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    here = p < pixels
+    column, row = p % width, (p // width) % height
+    c, k = tl.arange(0, C), tl.arange(0, K)
+    total = tl.zeros([PIXELS, K], tl.float32)
+    for i in tl.static_range(3):
+        for j in tl.static_range(3):
+            inside = here & (row + i >= 1) & (row + i <= height) & (column + j >= 1) & (column + j <= width)
+            at = (p + (i - 1) * width + j - 1).to(tl.int64)
+            a = tl.load(x + at[:, None] * C + c[None, :], mask=inside[:, None], other=0.0)
+            if TRANSPOSED:
+                b = tl.load(w + c[:, None] * (9 * K) + (8 - i * 3 - j) * K + k[None, :])
+            else:
+                b = tl.load(w + k[None, :] * (9 * C) + (i * 3 + j) * C + c[:, None])
+            total = tl.dot(a, b, total)
+    tl.store(y + p.to(tl.int64)[:, None] * K + k[None, :], total.to(y.dtype.element_ty), mask=here[:, None])
+
+
+@jit
+def weight_gradient_kernel(  # type: ignore[no-untyped-def]
+    x,
+    g,
+    partial,
+    pixels,
+    chunk,
+    height,
+    width,
+    C: tl.constexpr,
+    K: tl.constexpr,
+    PIXELS: tl.constexpr,
+):
+    """partial `[programs, K, 3, 3, C]`: one row i of the kernel, summed over a chunk of pixels."""
+    program, i = tl.program_id(0), tl.program_id(1)
+    c, k = tl.arange(0, C), tl.arange(0, K)
+    left = tl.zeros([C, K], tl.float32)
+    middle = tl.zeros([C, K], tl.float32)
+    right = tl.zeros([C, K], tl.float32)
+    end = min(program * chunk + chunk, pixels)
+    for start in range(program * chunk, end, PIXELS):
+        p = start + tl.arange(0, PIXELS)
+        here = p < end
+        column, row = p % width, (p // width) % height
+        of_y = tl.load(g + p.to(tl.int64)[:, None] * K + k[None, :], mask=here[:, None], other=0.0)
+        inside = here & (row + i >= 1) & (row + i <= height)
+        at = x + (p + (i - 1) * width).to(tl.int64)[None, :] * C + c[:, None]
+        left = tl.dot(tl.load(at - C, mask=(inside & (column > 0))[None, :], other=0.0), of_y, left)
+        middle = tl.dot(tl.load(at, mask=inside[None, :], other=0.0), of_y, middle)
+        right = tl.dot(tl.load(at + C, mask=(inside & (column < width - 1))[None, :], other=0.0), of_y, right)
+    out = partial + program * (9 * C * K) + k[None, :] * (9 * C) + i * (3 * C) + c[:, None]
+    tl.store(out, left)
+    tl.store(out + C, middle)
+    tl.store(out + 2 * C, right)
+
+
+def suits(x: Tensor, w: Tensor, settings: tuple[Any, ...]) -> bool:
+    """Whether these kernels compute the convolution: same size, and few channels on both sides."""
+    stride, padding, dilation, transposed, _, groups = settings
+    return (
+        x.is_cuda
+        and x.dtype == torch.bfloat16
+        and w.shape[2:] == (3, 3)
+        and w.shape[0] in CHANNELS
+        and w.shape[1] in CHANNELS
+        and list(stride) == [1, 1]
+        and list(padding) == [1, 1]
+        and list(dilation) == [1, 1]
+        and groups == 1
+        and not transposed
+    )
+
+
+def few_channels(x: Tensor, w: Tensor, transposed: bool = False) -> Tensor:
+    """The convolution, or with `transposed` the gradient of its input."""
+    (n, c, height, width), k = x.shape, w.shape[1 if transposed else 0]
+    y = x.new_empty((n, height, width, k)).permute(0, 3, 1, 2)
+    pixels = n * height * width
+    convolve_kernel[(-(-pixels // PIXELS),)](
+        x,
+        w,
+        y,
+        pixels,
+        height,
+        width,
+        C=c,
+        K=k,
+        TRANSPOSED=transposed,
+        PIXELS=PIXELS,
+        num_warps=4 if c == 16 else 8,
+    )
+    return y
+
+
+def few_channels_weight_gradient(g: Tensor, x: Tensor) -> Tensor:
+    """The gradient of the weights in float32, channels innermost."""
+    (n, c, height, width), k = x.shape, g.shape[1]
+    pixels = n * height * width
+    chunk = -(-pixels // (PROGRAMS * PIXELS)) * PIXELS
+    programs = -(-pixels // chunk)
+    partial = x.new_empty((programs, k, 3, 3, c), dtype=torch.float32)
+    weight_gradient_kernel[(programs, 3)](
+        x, g, partial, pixels, chunk, height, width, C=c, K=k, PIXELS=PIXELS, num_warps=1
+    )
+    return partial.sum(0).permute(0, 3, 1, 2)

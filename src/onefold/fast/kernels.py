@@ -1,0 +1,477 @@
+"""Triton kernels for a normalisation with members: each reads its activations once.
+
+Activations are `[M * B, C, ...]` with the channels innermost in memory, seen here as `[M, rows, C]`: rows are pixels,
+and the members lie one after another. Sums are in float32, for each member and channel. Factors come as offsets from
+one. What the kernels compute is written down once more, in torch, in `passes.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+# Sizes of the data are arguments: a kernel is compiled once for all of them.
+jit: Any = triton.jit(do_not_specialize=["rows", "chunk", "splits"])
+
+
+@jit
+def sums_kernel(  # type: ignore[no-untyped-def]
+    y,
+    q,
+    x,
+    total,
+    partial,
+    rows,
+    channels,
+    chunk,
+    SUM: tl.constexpr,
+    HAS_Q: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """Sums of v - k and of its square over a chunk of a member's rows; the shift k is the member's first row.
+
+    v is y, or total = (1 + q) y + x where SUM says so, which is stored on the way. partial `[M, splits, 3, C]`: both
+    sums, and k. A shift that is a value of the data keeps the variance exact where the mean is large.
+    """
+    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    splits = tl.num_programs(1)
+    c = block * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    base = member.to(tl.int64) * rows * channels
+    k = tl.load(y + base + c, mask=there, other=0.0).to(tl.float32)
+    if SUM:
+        if HAS_Q:
+            factor = 1.0 + tl.load(q + member * channels + c, mask=there, other=0.0)
+            k = k * factor
+        k += tl.load(x + base + c, mask=there, other=0.0).to(tl.float32)
+    first, second = tl.zeros([ROWS, CHANNELS], tl.float32), tl.zeros([ROWS, CHANNELS], tl.float32)
+    start, end = split * chunk, min(split * chunk + chunk, rows)
+    for row in range(start, end, ROWS):
+        r = row + tl.arange(0, ROWS)
+        here = (r < end)[:, None] & there[None, :]
+        offset = base + r.to(tl.int64)[:, None] * channels + c[None, :]
+        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
+        if SUM:
+            if HAS_Q:
+                value = value * factor[None, :]
+            value += tl.load(x + offset, mask=here, other=0.0).to(tl.float32)
+            kept = value.to(total.dtype.element_ty)
+            tl.store(total + offset, kept, mask=here)
+            value = kept.to(tl.float32)
+        value = tl.where(here, value - k[None, :], 0.0)
+        first += value
+        second += value * value
+    out = partial + (member * splits + split) * 3 * channels + c
+    tl.store(out, tl.sum(first, 0), mask=there)
+    tl.store(out + channels, tl.sum(second, 0), mask=there)
+    tl.store(out + 2 * channels, k, mask=there)
+
+
+@jit
+def moments_kernel(  # type: ignore[no-untyped-def]
+    partial,
+    s,
+    weight,
+    bias,
+    running_mean,
+    running_var,
+    table,
+    rows,
+    channels,
+    splits,
+    momentum,
+    eps,
+    MEMBERS: tl.constexpr,
+    HAS_S: tl.constexpr,
+    AFFINE: tl.constexpr,
+    TRACKED: tl.constexpr,
+    SPLITS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """From the sums to table `[3 M + 3, C]`: a, mean, var of each member; b, mu, 1/sigma. Updates the statistics."""
+    c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    split = tl.arange(0, SPLITS)
+    here = (split < splits)[:, None] & there[None, :]
+    mu = tl.zeros([CHANNELS], tl.float32)
+    square = tl.zeros([CHANNELS], tl.float32)
+    # The variance of the whole is the mean of the members' variances plus that of their means.
+    for m in tl.static_range(MEMBERS):
+        at = partial + ((m * splits + split) * 3 * channels)[:, None] + c[None, :]
+        first = tl.sum(tl.load(at, mask=here, other=0.0), 0) / rows
+        second = tl.sum(tl.load(at + channels, mask=here, other=0.0), 0) / rows
+        k = tl.load(partial + m * splits * 3 * channels + 2 * channels + c, mask=there, other=0.0)
+        mean, var = k + first, tl.maximum(second - first * first, 0.0)
+        tl.store(table + (MEMBERS + m) * channels + c, mean, mask=there)
+        tl.store(table + (2 * MEMBERS + m) * channels + c, var, mask=there)
+        factor = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
+        scaled = mean * factor
+        spread = var * factor * factor
+        step = scaled - mu
+        mu += step / (m + 1)
+        square += spread + step * (scaled - mu)
+    var = square / MEMBERS
+    rstd = 1.0 / tl.sqrt(var + eps)
+    gamma = tl.load(weight + c, mask=there, other=0.0) if AFFINE else 1.0
+    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
+    for m in tl.static_range(MEMBERS):
+        factor = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
+        tl.store(table + m * channels + c, gamma * rstd * factor, mask=there)
+    tl.store(table + 3 * MEMBERS * channels + c, beta - mu * gamma * rstd, mask=there)
+    tl.store(table + (3 * MEMBERS + 1) * channels + c, mu, mask=there)
+    tl.store(table + (3 * MEMBERS + 2) * channels + c, rstd, mask=there)
+    if TRACKED:
+        count = rows.to(tl.float32) * MEMBERS
+        old = tl.load(running_mean + c, mask=there, other=0.0)
+        tl.store(running_mean + c, old + momentum * (mu - old), mask=there)
+        old = tl.load(running_var + c, mask=there, other=0.0)
+        tl.store(running_var + c, old + momentum * (var * (count / (count - 1.0)) - old), mask=there)
+
+
+@jit
+def affine_kernel(  # type: ignore[no-untyped-def]
+    y,
+    a,
+    b,
+    r,
+    z,
+    rows,
+    channels,
+    chunk,
+    RELU: tl.constexpr,
+    HAS_R: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """z = relu(a y + b) (1 + r), with a, r `[M, C]` and b `[C]`."""
+    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    c = block * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    scale = tl.load(a + member * channels + c, mask=there, other=0.0)
+    shift = tl.load(b + c, mask=there, other=0.0)
+    factor = 1.0 + tl.load(r + member * channels + c, mask=there, other=0.0) if HAS_R else scale
+    base = member.to(tl.int64) * rows * channels
+    start, end = split * chunk, min(split * chunk + chunk, rows)
+    for row in range(start, end, ROWS):
+        at = row + tl.arange(0, ROWS)
+        here = (at < end)[:, None] & there[None, :]
+        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
+        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+        if RELU:
+            value = tl.maximum(value, 0.0)
+        if HAS_R:
+            value = value * factor[None, :]
+        tl.store(z + offset, value, mask=here)
+
+
+@jit
+def at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S: tl.constexpr, AFFINE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """a and b of a member, from the running statistics."""
+    rstd = 1.0 / tl.sqrt(tl.load(var + c, mask=there, other=1.0) + eps)
+    gamma = rstd * tl.load(weight + c, mask=there, other=0.0) if AFFINE else rstd
+    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
+    shift = beta - tl.load(mean + c, mask=there, other=0.0) * gamma
+    scale = gamma * (1.0 + tl.load(s + member * channels + c, mask=there, other=0.0)) if HAS_S else gamma
+    return scale, shift
+
+
+@jit
+def rest_kernel(  # type: ignore[no-untyped-def]
+    y,
+    q,
+    x,
+    total,
+    s,
+    weight,
+    bias,
+    mean,
+    var,
+    r,
+    z,
+    rows,
+    channels,
+    chunk,
+    eps,
+    SUM: tl.constexpr,
+    HAS_Q: tl.constexpr,
+    HAS_S: tl.constexpr,
+    AFFINE: tl.constexpr,
+    RELU: tl.constexpr,
+    HAS_R: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """z = relu(a y + b) (1 + r), with a and b from the running statistics; of total = (1 + q) y + x where SUM says so."""
+    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    c = block * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    scale, shift = at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S, AFFINE)
+    factor = 1.0 + tl.load(r + member * channels + c, mask=there, other=0.0) if HAS_R else scale
+    before = 1.0 + tl.load(q + member * channels + c, mask=there, other=0.0) if HAS_Q else scale
+    base = member.to(tl.int64) * rows * channels
+    start, end = split * chunk, min(split * chunk + chunk, rows)
+    for row in range(start, end, ROWS):
+        at = row + tl.arange(0, ROWS)
+        here = (at < end)[:, None] & there[None, :]
+        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
+        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
+        if SUM:
+            if HAS_Q:
+                value = value * before[None, :]
+            value += tl.load(x + offset, mask=here, other=0.0).to(tl.float32)
+            kept = value.to(total.dtype.element_ty)
+            tl.store(total + offset, kept, mask=here)
+            value = kept.to(tl.float32)
+        value = value * scale[None, :] + shift[None, :]
+        if RELU:
+            value = tl.maximum(value, 0.0)
+        if HAS_R:
+            value = value * factor[None, :]
+        tl.store(z + offset, value, mask=here)
+
+
+@jit
+def rest_gradient_kernel(  # type: ignore[no-untyped-def]
+    dz,
+    y,
+    s,
+    weight,
+    bias,
+    mean,
+    var,
+    r,
+    also,
+    dy,
+    rows,
+    channels,
+    chunk,
+    eps,
+    HAS_S: tl.constexpr,
+    AFFINE: tl.constexpr,
+    RELU: tl.constexpr,
+    HAS_R: tl.constexpr,
+    ALSO: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """dy = a (1 + r) g (+ also), where g is dz let through by the activation."""
+    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    c = block * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    scale, shift = at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S, AFFINE)
+    of_g = scale * (1.0 + tl.load(r + member * channels + c, mask=there, other=0.0)) if HAS_R else scale
+    base = member.to(tl.int64) * rows * channels
+    start, end = split * chunk, min(split * chunk + chunk, rows)
+    for row in range(start, end, ROWS):
+        at = row + tl.arange(0, ROWS)
+        here = (at < end)[:, None] & there[None, :]
+        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
+        g = tl.load(dz + offset, mask=here, other=0.0).to(tl.float32)
+        if RELU:
+            value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
+            g = tl.where(value * scale[None, :] + shift[None, :] > 0, g, 0.0)
+        result = g * of_g[None, :]
+        if ALSO:
+            result += tl.load(also + offset, mask=here, other=0.0).to(tl.float32)
+        tl.store(dy + offset, result, mask=here)
+
+
+@jit
+def gradient_sums_kernel(  # type: ignore[no-untyped-def]
+    dz,
+    y,
+    a,
+    b,
+    k,
+    partial,
+    rows,
+    channels,
+    chunk,
+    RELU: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """Sums of g and of g (y - k) over a chunk of a member's rows, where g is dz let through by the activation.
+
+    partial `[M, chunks, 2, C]`; k `[M, C]`.
+    """
+    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    splits = tl.num_programs(1)
+    c = block * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    scale = tl.load(a + member * channels + c, mask=there, other=0.0)
+    shift = tl.load(b + c, mask=there, other=0.0)
+    centre = tl.load(k + member * channels + c, mask=there, other=0.0)
+    base = member.to(tl.int64) * rows * channels
+    first, second = tl.zeros([ROWS, CHANNELS], tl.float32), tl.zeros([ROWS, CHANNELS], tl.float32)
+    start, end = split * chunk, min(split * chunk + chunk, rows)
+    for row in range(start, end, ROWS):
+        at = row + tl.arange(0, ROWS)
+        here = (at < end)[:, None] & there[None, :]
+        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
+        g = tl.load(dz + offset, mask=here, other=0.0).to(tl.float32)
+        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
+        if RELU:
+            g = tl.where(value * scale[None, :] + shift[None, :] > 0, g, 0.0)
+        first += g
+        second += g * (value - centre[None, :])
+    out = partial + (member * splits + split) * 2 * channels + c
+    tl.store(out, tl.sum(first, 0), mask=there)
+    tl.store(out + channels, tl.sum(second, 0), mask=there)
+
+
+@jit
+def gradient_table_kernel(  # type: ignore[no-untyped-def]
+    partial,
+    s,
+    weight,
+    bias,
+    r,
+    table,
+    out,
+    rows,
+    channels,
+    splits,
+    MEMBERS: tl.constexpr,
+    HAS_S: tl.constexpr,
+    HAS_R: tl.constexpr,
+    AFFINE: tl.constexpr,
+    SPLITS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """From the gradient's sums to out `[5 M + 2, C]`: c1, c2, c3, ds, dr of each member; dgamma, dbeta."""
+    c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    split = tl.arange(0, SPLITS)
+    here = (split < splits)[:, None] & there[None, :]
+    mu = tl.load(table + (3 * MEMBERS + 1) * channels + c, mask=there, other=0.0)
+    rstd = tl.load(table + (3 * MEMBERS + 2) * channels + c, mask=there, other=0.0)
+    gamma = tl.load(weight + c, mask=there, other=0.0) if AFFINE else 1.0
+    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
+    dgamma = tl.zeros([CHANNELS], tl.float32)
+    dbeta = tl.zeros([CHANNELS], tl.float32)
+    for m in tl.static_range(MEMBERS):
+        at = partial + ((m * splits + split) * 2 * channels)[:, None] + c[None, :]
+        first = tl.sum(tl.load(at, mask=here, other=0.0), 0)
+        second = tl.sum(tl.load(at + channels, mask=here, other=0.0), 0)
+        mean = tl.load(table + (MEMBERS + m) * channels + c, mask=there, other=0.0)
+        scale = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
+        factor = 1.0 + tl.load(r + m * channels + c, mask=there, other=0.0) if HAS_R else 1.0
+        normal = rstd * (scale * second + (scale * mean - mu) * first)  # sum of g times the normalised value
+        dbeta += factor * first
+        dgamma += factor * normal
+        # ds needs both sums over all members: first its part that does not.
+        tl.store(out + (3 * MEMBERS + m) * channels + c, factor * (second + mean * first), mask=there)
+        tl.store(out + (4 * MEMBERS + m) * channels + c, gamma * normal + beta * first, mask=there)
+    count = rows.to(tl.float32) * MEMBERS
+    of_mean, of_value = dbeta / count, dgamma / count
+    for m in tl.static_range(MEMBERS):
+        mean = tl.load(table + (MEMBERS + m) * channels + c, mask=there, other=0.0)
+        var = tl.load(table + (2 * MEMBERS + m) * channels + c, mask=there, other=0.0)
+        scale = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
+        factor = 1.0 + tl.load(r + m * channels + c, mask=there, other=0.0) if HAS_R else 1.0
+        tl.store(out + m * channels + c, scale * factor * gamma * rstd, mask=there)
+        tl.store(out + (MEMBERS + m) * channels + c, -scale * scale * gamma * rstd * rstd * of_value, mask=there)
+        tl.store(
+            out + (2 * MEMBERS + m) * channels + c, -scale * gamma * rstd * (of_mean - mu * rstd * of_value), mask=there
+        )
+        if HAS_S:
+            products = rows * rstd * (scale * var + mean * (scale * mean - mu))  # sum of y times the normalised value
+            ds = tl.load(out + (3 * MEMBERS + m) * channels + c, mask=there, other=0.0)
+            ds = gamma * rstd * (ds - of_mean * rows * mean - of_value * products)
+            tl.store(out + (3 * MEMBERS + m) * channels + c, ds, mask=there)
+    tl.store(out + 5 * MEMBERS * channels + c, dgamma, mask=there)
+    tl.store(out + (5 * MEMBERS + 1) * channels + c, dbeta, mask=there)
+
+
+@jit
+def gradient_kernel(  # type: ignore[no-untyped-def]
+    dz,
+    y,
+    a,
+    b,
+    c1,
+    c2,
+    c3,
+    also,
+    dy,
+    rows,
+    channels,
+    chunk,
+    RELU: tl.constexpr,
+    ALSO: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """dy = c1 g + c2 y + c3 (+ also), with c1, c2, c3 `[M, C]` and g as above."""
+    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    c = block * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    scale = tl.load(a + member * channels + c, mask=there, other=0.0)
+    shift = tl.load(b + c, mask=there, other=0.0)
+    of_g = tl.load(c1 + member * channels + c, mask=there, other=0.0)
+    of_y = tl.load(c2 + member * channels + c, mask=there, other=0.0)
+    constant = tl.load(c3 + member * channels + c, mask=there, other=0.0)
+    base = member.to(tl.int64) * rows * channels
+    start, end = split * chunk, min(split * chunk + chunk, rows)
+    for row in range(start, end, ROWS):
+        at = row + tl.arange(0, ROWS)
+        here = (at < end)[:, None] & there[None, :]
+        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
+        g = tl.load(dz + offset, mask=here, other=0.0).to(tl.float32)
+        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
+        if RELU:
+            g = tl.where(value * scale[None, :] + shift[None, :] > 0, g, 0.0)
+        result = g * of_g[None, :] + value * of_y[None, :] + constant[None, :]
+        if ALSO:
+            result += tl.load(also + offset, mask=here, other=0.0).to(tl.float32)
+        tl.store(dy + offset, result, mask=here)
+
+
+@jit
+def scaled_sum_kernel(  # type: ignore[no-untyped-def]
+    y, s, x, z, rows, channels, chunk, HAS_X: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
+):
+    """z = (1 + s) y + x."""
+    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    c = block * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    factor = 1.0 + tl.load(s + member * channels + c, mask=there, other=0.0)
+    base = member.to(tl.int64) * rows * channels
+    start, end = split * chunk, min(split * chunk + chunk, rows)
+    for row in range(start, end, ROWS):
+        at = row + tl.arange(0, ROWS)
+        here = (at < end)[:, None] & there[None, :]
+        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
+        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32) * factor[None, :]
+        if HAS_X:
+            value += tl.load(x + offset, mask=here, other=0.0).to(tl.float32)
+        tl.store(z + offset, value, mask=here)
+
+
+@jit
+def scaled_gradient_kernel(  # type: ignore[no-untyped-def]
+    g, y, s, dy, partial, rows, channels, chunk, SUMS: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
+):
+    """dy = (1 + s) g, and in the same pass partial `[M, chunks, C]`: sums of g y, whose total is ds."""
+    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    splits = tl.num_programs(1)
+    c = block * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    factor = 1.0 + tl.load(s + member * channels + c, mask=there, other=0.0)
+    base = member.to(tl.int64) * rows * channels
+    total = tl.zeros([ROWS, CHANNELS], tl.float32)
+    start, end = split * chunk, min(split * chunk + chunk, rows)
+    for row in range(start, end, ROWS):
+        at = row + tl.arange(0, ROWS)
+        here = (at < end)[:, None] & there[None, :]
+        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
+        of_z = tl.load(g + offset, mask=here, other=0.0).to(tl.float32)
+        tl.store(dy + offset, of_z * factor[None, :], mask=here)
+        if SUMS:
+            total += of_z * tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
+    if SUMS:
+        tl.store(partial + (member * splits + split) * channels + c, tl.sum(total, 0), mask=there)

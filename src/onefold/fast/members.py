@@ -1,0 +1,15 @@
+"""Members' factors on activations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def scaled(x: Tensor, minus_one: Tensor) -> Tensor:
+    """Channel c of member m times its factor, `1 + minus_one` `[M, C]`, for activations `[M * B, C, ...]`.
+
+    The product is formed in the factors' precision and rounded to that of the activations.
+    """
+    factor = (1 + minus_one).reshape(minus_one.shape[0], 1, -1, *(1,) * (x.dim() - 2))
+    return (torch.unflatten(x, 0, (minus_one.shape[0], -1)) * factor).to(x.dtype).flatten(0, 1)

@@ -1,0 +1,199 @@
+"""A network's graph with its convolutions, normalisations and members' factors put together.
+
+The graph is what torch's compiler reads off the network: functions of torch, called one after the other. What is not
+recognised stays as it is, so that any network may come.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from onefold.fast.convolve import convolve, rounded
+from onefold.fast.members import scaled
+from onefold.fast.normalize import Norm, normalize, scale
+
+ADDITIONS = (operator.add, operator.iadd, torch.add)
+RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
+
+
+def rewrite(graph: fx.Graph) -> dict[str, int]:
+    """Changes the graph in place; says how many normalisations, sums and convolutions it put together."""
+    found = {"norms": 0, "sums": 0, "convolutions": 0}
+    for node in calls(graph, F.batch_norm):
+        found["norms"] += fuse_norm(graph, node)
+    for node in calls(graph, scaled):
+        found["sums"] += fuse_scale(graph, node)
+    found["convolutions"] = fuse_convolutions(graph)
+    count_batches_at_once(graph)
+    graph.lint()
+    return found
+
+
+def calls(graph: fx.Graph, target: Any) -> Iterator[fx.Node]:
+    yield from [node for node in graph.nodes if node.op == "call_function" and node.target is target]
+
+
+def value(node: Any) -> Any:
+    return node.meta.get("example_value") if isinstance(node, fx.Node) else None
+
+
+def shape_of(node: Any) -> tuple[str, ...] | None:
+    """As text: sizes may be symbols, which are not to be compared by value here."""
+    shape = getattr(value(node), "shape", None)
+    return None if shape is None else tuple(map(str, shape))
+
+
+def only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def scaling(node: Any) -> bool:
+    return isinstance(node, fx.Node) and node.target is scaled
+
+
+def fuse_norm(graph: fx.Graph, node: fx.Node) -> bool:
+    """[s o] -> BatchNorm -> [relu] -> [r o], as far as they follow one another with nobody looking in between."""
+    names = ("x", "mean", "var", "weight", "bias", "training", "momentum", "eps")
+    defaults = {"weight": None, "bias": None, "training": False, "momentum": 0.1, "eps": 1e-5}
+    a: dict[str, Any] = defaults | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    x = value(a.get("x", a.get("input")))
+    training = a["training"]
+    if not isinstance(x, Tensor) or not isinstance(training, bool) or not isinstance(a["momentum"], float):
+        return False
+    if x.dim() < 2 or (a["weight"] is None) != (a["bias"] is None) or (a["mean"] is None and not training):
+        return False
+    source, s, r, last = a["x"], None, None, node
+    if scaling(source) and len(source.users) == 1:
+        source, s = source.args
+    relu = only_user(last)
+    if relu is not None and (relu.target in RELUS or (relu.op == "call_method" and relu.target in ("relu", "relu_"))):
+        last = relu
+    else:
+        relu = None
+    after = only_user(last)
+    if after is not None and scaling(after) and after.args[0] is last:
+        last, r = after, after.args[1]
+    users = [user for user in source.users if user not in (node, a["x"])]
+    others = [user for user in users if comes_after(user, node)]
+    y, q, x = source, None, None
+    if s is None and len(others) == len(users):
+        y, q, x = parts_of_sum(source)
+    members = next((int(value(f).shape[0]) for f in (s, r, q) if f is not None), 1)
+    norm = Norm(members, float(a["eps"]), float(a["momentum"]), relu is not None, bool(others))
+    with graph.inserting_before(last):
+        arguments = (y, q, x, s, a["weight"], a["bias"], r, a["mean"], a["var"], training, norm)
+        fused = graph.call_function(normalize, arguments)
+        result = graph.call_function(operator.getitem, (fused, 0)) if others else fused
+        passed = graph.call_function(operator.getitem, (fused, 1)) if others else None
+    result.meta["example_value"] = value(last)
+    last.replace_all_uses_with(result)
+    if passed is not None:
+        # The rest of the network takes the input from here, so that both gradients come back together.
+        passed.meta["example_value"] = value(source)
+        source.replace_all_uses_with(passed, delete_user_cb=lambda user: user in others and comes_after(user, passed))
+    erase(graph, dict.fromkeys([last, relu, node, a["x"] if s is not None else None]))
+    if x is not None:
+        erase(graph, [source, *(n for n in source.all_input_nodes if scaling(n))])
+    return True
+
+
+def parts_of_sum(node: fx.Node) -> tuple[fx.Node, fx.Node | None, fx.Node | None]:
+    """y, q and x of a sum (1 + q) o y + x; what is no sum is y itself."""
+    if node.target not in ADDITIONS or len(node.args) != 2 or node.kwargs:
+        return node, None, None
+    x, y = node.args
+    if not isinstance(x, fx.Node) or not isinstance(y, fx.Node) or x is y:
+        return node, None, None
+    if len({shape_of(n) for n in (x, y, node)}) > 1:
+        return node, None, None
+    if scaling(x) and len(x.users) == 1 and not (scaling(y) and len(y.users) == 1):
+        x, y = y, x
+    if scaling(y) and len(y.users) == 1:
+        return y.args[0], y.args[1], x  # type: ignore[return-value]
+    return y, None, x
+
+
+def erase(graph: fx.Graph, nodes: Iterable[fx.Node | None]) -> None:
+    """From the last to the first: whatever nobody needs any more."""
+    for node in nodes:
+        if node is not None and not node.users:
+            graph.erase_node(node)
+
+
+def comes_after(one: fx.Node, other: fx.Node) -> bool:
+    return other < one
+
+
+def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
+    """s o y + x, or s o y alone."""
+    if node._erased:
+        return False
+    y, s = node.args
+    shape = shape_of(node)
+    if shape is None or len(shape) < 2:
+        return False
+    total, x = only_user(node), None
+    if total is not None and total.target in ADDITIONS and len(total.args) == 2 and not total.kwargs:
+        x = total.args[1] if total.args[0] is node else total.args[0]
+        if shape_of(x) != shape or x is node:
+            x = None
+    last = total if x is not None and total is not None else node
+    with graph.inserting_before(last):
+        fused = graph.call_function(scale, (y, s, x))
+    fused.meta["example_value"] = value(last)
+    last.replace_all_uses_with(fused)
+    erase(graph, dict.fromkeys([last, node]))
+    return x is not None
+
+
+def fuse_convolutions(graph: fx.Graph) -> int:
+    """All weights are rounded at the beginning, in a few kernels for all of them."""
+    nodes = [node for target in (torch.conv2d, torch.conv1d, torch.conv3d) for node in calls(graph, target)]
+    names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+    defaults = {"bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+    chosen: list[tuple[fx.Node, dict[str, Any]]] = []
+    for node in nodes:
+        a: dict[str, Any] = defaults | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        weight = a["weight"]
+        if isinstance(weight, fx.Node) and weight.op == "placeholder" and not isinstance(a["padding"], str):
+            chosen.append((node, a))
+    if not chosen:
+        return 0
+    weights = list(dict.fromkeys(a["weight"] for _, a in chosen))
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    with graph.inserting_before(first):
+        all_rounded = graph.call_function(rounded, tuple(weights))
+        each = {w: graph.call_function(operator.getitem, (all_rounded, k)) for k, w in enumerate(weights)}
+    for node, a in chosen:
+        with graph.inserting_before(node):
+            rest = (a["bias"], a["stride"], a["padding"], a["dilation"], a["groups"])
+            fused = graph.call_function(convolve, (a["input"], a["weight"], each[a["weight"]], *rest))
+        fused.meta["example_value"] = value(node)
+        node.replace_all_uses_with(fused)
+        graph.erase_node(node)
+    return len(chosen)
+
+
+def count_batches_at_once(graph: fx.Graph) -> None:
+    """BatchNorm's counters, each a kernel of its own otherwise."""
+    found = [
+        node
+        for node in graph.nodes
+        if node.op == "call_method"
+        and node.target == "add_"
+        and node.args[1:] == (1,)
+        and not node.users
+        and node.args[0].op == "placeholder"
+        and getattr(value(node.args[0]), "dtype", None) == torch.int64
+    ]
+    if found:
+        with graph.inserting_before(found[-1]):
+            graph.call_function(torch._foreach_add_, ([node.args[0] for node in found], 1))
+        for node in found:
+            graph.erase_node(node)
