@@ -154,6 +154,20 @@ def test_a_process_that_fails_or_dies_ends_the_others(runs: tuple[Path, list[lis
     assert died.startswith("Lost: another process has ended")
 
 
+def test_from_python(runs: tuple[Path, list[list[str]]]) -> None:
+    _, said = runs
+    one, *two = (float(line[3]) for line in sorted(line for line in said if line[0] == "tensors"))
+    assert len(two) == 2
+    assert two == pytest.approx([one, one], rel=1e-6)
+    loaders = [line[3] for line in said if line[0] == "loaders"]
+    assert len(loaders) == 2
+    assert loaders[0] == loaders[1]
+    refused = sorted(line[2:] for line in said if line[0] == "refused")
+    assert [rank for rank, _ in refused] == ["0", "1"]
+    for rank, sentence in refused:
+        assert f"train: expected a DataLoader with a DistributedSampler(num_replicas=2, rank={rank})" in sentence
+
+
 def worker(rank: int, folder: Path) -> int:
     """The process of a rank that trains into a folder, once there is one."""
     begin = time.monotonic()
@@ -176,6 +190,7 @@ def until(there: Path) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes by what Linux tells of them")
 def test_torchrun_goes_on_after_a_killed_worker(runs: tuple[Path, list[list[str]]], tmp_path: Path) -> None:
     """From the checkpoint, and to the same bits as two processes that were let be; only the first one is heard."""

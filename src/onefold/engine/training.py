@@ -20,7 +20,7 @@ from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.ema import MovingAverage
-from onefold.engine.preflight import blaming, check_job, check_space, example_of
+from onefold.engine.preflight import blaming, check_job, check_loaders, check_space, example_of
 from onefold.engine.schedule import Given, Schedule, WarmupCosine
 from onefold.engine.settings import Settings
 from onefold.engine.step import Loss, Step, distillation_loss, training_step
@@ -109,6 +109,7 @@ def prepare(job: Job) -> Training:
     job.world.rest()
     if settings.compile and isinstance(job.teachers, SpreadTeachers):
         raise ValueError("compile: expected False where the teachers are spread over processes, got True")
+    check_loaders(job)
     x, labels = example_of(job.train, job.augment, job.device)
     check_space(job, x)
     torch.manual_seed(draw_seed("student", settings.seed))
