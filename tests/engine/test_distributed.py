@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from onefold.engine.checkpoint import load
+from onefold.engine.distributed.failing import KEY, claim, failed
 from onefold.engine.distributed.part import Part
 from onefold.engine.distributed.plan import by_members, spreads
 from onefold.engine.distributed.processes import Processes
@@ -212,6 +214,35 @@ def test_torchrun_goes_on_after_a_killed_worker(runs: tuple[Path, list[list[str]
     assert expected.keys() == found.keys()
     assert all(torch.equal(found[name], value) for name, value in expected.items())
     assert lines(one.path) == lines(other.path)
+
+
+def test_the_first_to_fail_speaks_and_ends_the_others() -> None:
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    assert not failed(store)
+    assert claim(store, 2)
+    assert failed(store)
+    assert not claim(store, 1)
+    assert store.get(KEY) == b"2"
+    asked_to_stop = dist.HashStore()  # type: ignore[attr-defined]
+    assert claim(asked_to_stop, 130, end_others=False)
+    assert not claim(asked_to_stop, 130, end_others=False)
+    assert not failed(asked_to_stop), "the others have been asked, too, and write their checkpoints"
+
+
+WATCHING = """
+import sys, time
+import torch.distributed as dist
+from onefold.engine.distributed.failing import claim, watch
+store = dist.HashStore()
+watch(store)
+claim(store, 7)
+time.sleep(60)
+"""
+
+
+def test_who_waits_for_ever_is_ended() -> None:
+    done = subprocess.run([sys.executable, "-c", WATCHING], env=environment(), timeout=50, check=False)
+    assert done.returncode == 7
 
 
 def test_parts() -> None:
