@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from onefold.engine.checkpoint import load
+from onefold.engine.distributed.failing import KEY, claim, failed
 from onefold.engine.distributed.part import Part
 from onefold.engine.distributed.plan import by_members, spreads
 from onefold.engine.distributed.processes import Processes
@@ -154,6 +156,20 @@ def test_a_process_that_fails_or_dies_ends_the_others(runs: tuple[Path, list[lis
     assert died.startswith("Lost: another process has ended")
 
 
+def test_from_python(runs: tuple[Path, list[list[str]]]) -> None:
+    _, said = runs
+    one, *two = (float(line[3]) for line in sorted(line for line in said if line[0] == "tensors"))
+    assert len(two) == 2
+    assert two == pytest.approx([one, one], rel=1e-6)
+    loaders = [line[3] for line in said if line[0] == "loaders"]
+    assert len(loaders) == 2
+    assert loaders[0] == loaders[1]
+    refused = sorted(line[2:] for line in said if line[0] == "refused")
+    assert [rank for rank, _ in refused] == ["0", "1"]
+    for rank, sentence in refused:
+        assert f"train: expected a DataLoader with a DistributedSampler(num_replicas=2, rank={rank})" in sentence
+
+
 def worker(rank: int, folder: Path) -> int:
     """The process of a rank that trains into a folder, once there is one."""
     begin = time.monotonic()
@@ -176,6 +192,7 @@ def until(there: Path) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes by what Linux tells of them")
 def test_torchrun_goes_on_after_a_killed_worker(runs: tuple[Path, list[list[str]]], tmp_path: Path) -> None:
     """From the checkpoint, and to the same bits as two processes that were let be; only the first one is heard."""
@@ -197,6 +214,35 @@ def test_torchrun_goes_on_after_a_killed_worker(runs: tuple[Path, list[list[str]
     assert expected.keys() == found.keys()
     assert all(torch.equal(found[name], value) for name, value in expected.items())
     assert lines(one.path) == lines(other.path)
+
+
+def test_the_first_to_fail_speaks_and_ends_the_others() -> None:
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    assert not failed(store)
+    assert claim(store, 2)
+    assert failed(store)
+    assert not claim(store, 1)
+    assert store.get(KEY) == b"2"
+    asked_to_stop = dist.HashStore()  # type: ignore[attr-defined]
+    assert claim(asked_to_stop, 130, end_others=False)
+    assert not claim(asked_to_stop, 130, end_others=False)
+    assert not failed(asked_to_stop), "the others have been asked, too, and write their checkpoints"
+
+
+WATCHING = """
+import sys, time
+import torch.distributed as dist
+from onefold.engine.distributed.failing import claim, watch
+store = dist.HashStore()
+watch(store)
+claim(store, 7)
+time.sleep(60)
+"""
+
+
+def test_who_waits_for_ever_is_ended() -> None:
+    done = subprocess.run([sys.executable, "-c", WATCHING], env=environment(), timeout=50, check=False)
+    assert done.returncode == 7
 
 
 def test_parts() -> None:

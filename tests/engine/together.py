@@ -22,8 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from onefold import Teachers
+from onefold import Teachers, distill
 from onefold.data import Arrays
 from onefold.engine import Job, Settings, conduct, train_teachers
 from onefold.engine.distributed import World, processes, world_here
@@ -214,10 +215,34 @@ def teacher(folder: Path, _: World) -> None:
     train_teachers(quick, folder, members=[0])
 
 
+def from_python(world: World) -> None:
+    """`onefold.distill` with tensors, and with loaders: each process's share of the data, or not."""
+    job = job_of("latentbe", world)
+    assert isinstance(job.teachers, Teachers)
+    assert isinstance(job.train, Arrays)
+    assert isinstance(job.val, Arrays)
+    given: dict[str, Any] = {"epochs": 2, "batch_size": 12, "lr": 0.05, "device": "cpu", "space": job.space}
+    val = job.val.x, job.val.y
+    result = distill(job.teachers, job.net, (job.train.x, job.train.y), val=val, spread_teachers=True, **given)
+    say("tensors", world.size, world.rank, result.metrics["nll"])
+    if world.size == 1:
+        return
+    data = TensorDataset(job.train.x, job.train.y)
+    for shares in (True, False):
+        sampler: Any = DistributedSampler(data) if shares else None
+        loaders = DataLoader(data, 6, sampler=sampler), DataLoader(TensorDataset(*val), 50)
+        try:
+            result = distill(list(job.teachers.networks), job.net, loaders[0], val=loaders[1], **given)
+            say("loaders", world.size, world.rank, result.metrics["nll"])
+        except ValueError as error:
+            say("refused", world.size, world.rank, error)
+
+
 def main(folder: Path) -> int:
     code = max(group(size, functools.partial(agree, folder)) for size in SIZES)
     stories(folder / "stories")
-    return max(code, group(2, functools.partial(teacher, folder / "teachers")))
+    code = max(code, group(2, functools.partial(teacher, folder / "teachers")))
+    return max(code, group(1, from_python), group(2, from_python))
 
 
 if __name__ == "__main__":

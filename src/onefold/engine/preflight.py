@@ -35,6 +35,28 @@ def example_of(split: Split, augment: Augmentation | None, device: torch.device)
     raise ValueError("train: expected at least one batch, got none")
 
 
+def check_loaders(job: Job) -> None:
+    """Refuses a `DataLoader` of the user's that gives every process the same batches, or only some for evaluation."""
+    if job.world.size == 1:
+        return
+    size, rank = job.world.size, job.world.rank
+    for name, split in {"train": job.train, "val": job.val, "test": job.test}.items():
+        if not isinstance(split, DataLoader):
+            continue
+        sampler = getattr(split.batch_sampler, "sampler", None) if split.sampler is None else split.sampler
+        share = getattr(sampler, "rank", 0), getattr(sampler, "num_replicas", 1)
+        if name == "train" and share != (rank, size):
+            raise ValueError(
+                f"train: expected a DataLoader with a DistributedSampler(num_replicas={size}, rank={rank}), so that "
+                f"each of the {size} processes has its part, got one without; or give its Dataset, which is shared out"
+            )
+        if name != "train" and share != (0, 1):
+            raise ValueError(
+                f"{name}: expected a DataLoader over the whole split, which every process evaluates, got one with a "
+                "DistributedSampler; or give its Dataset, which is shared out"
+            )
+
+
 def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tensor) -> int:
     """Asks everybody once, without leaving a trace, and returns the number of classes."""
     with torch.no_grad():

@@ -20,7 +20,7 @@ from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.ema import MovingAverage
-from onefold.engine.preflight import blaming, check_job, check_space, example_of
+from onefold.engine.preflight import blaming, check_job, check_loaders, check_space, example_of
 from onefold.engine.schedule import Given, Schedule, WarmupCosine
 from onefold.engine.settings import Settings
 from onefold.engine.step import Loss, Step, distillation_loss, training_step
@@ -111,6 +111,7 @@ def prepare(job: Job) -> Training:
     job.world.rest()
     if settings.compile and isinstance(job.teachers, SpreadTeachers):
         raise ValueError("compile: expected False where the teachers are spread over processes, got True")
+    check_loaders(job)
     x, labels = example_of(job.train, job.augment, job.device)
     check_space(job, x)
     torch.manual_seed(draw_seed("student", settings.seed))
@@ -131,13 +132,15 @@ def prepare(job: Job) -> Training:
         return loss
 
     classes = check_job(job, student, loss_for(student.at_rest, job.teachers), x, labels)
-    network_draws = draws_by_itself(student, x)
+    network_draws = job.world.size > 1 and draws_by_itself(student, x)
     with_common_statistics(student, job.world)
-    teachers, fast = job.teachers, settings.fast and job.device.type == "cuda"
-    if fast and job.world.size == 1:
+    # A rewritten network forms BatchNorm's statistics by itself, over the examples of its own process.
+    fast = settings.fast and job.device.type == "cuda" and job.world.size == 1
+    teachers = job.teachers
+    if fast:
         fast_student(student, x, settings.precision, job.say)
-    if fast and isinstance(teachers, Teachers):
-        teachers = fast_teachers(teachers, x, settings.precision, job.say)
+        if isinstance(teachers, Teachers):
+            teachers = fast_teachers(teachers, x, settings.precision, job.say)
     optimizer = optimizer_for(student, settings, job.optimizer, fast)
     ema = None if optim.ema is None else MovingAverage(student, optim.ema)
     loss = loss_for(student, teachers)
