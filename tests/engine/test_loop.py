@@ -4,7 +4,9 @@ import ast
 import copy
 import dataclasses
 import math
+import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +244,14 @@ def test_the_average_is_what_counts(make_job: Any, tmp_path: Path) -> None:
     assert all(p.requires_grad for p in result.model.parameters())
 
 
+@pytest.fixture
+def as_in_a_terminal() -> Iterator[None]:
+    """SIGINT acts as usual, also where the tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("at", [2, 4, 7, 8])
 def test_a_signal_stops_after_the_step_and_the_run_goes_on(
@@ -263,7 +273,7 @@ def test_a_signal_stops_after_the_step_and_the_run_goes_on(
     assert lines(tmp_path / "a") == lines(tmp_path / "b")
 
 
-def test_a_second_signal_acts_at_once(make_job: Any, tmp_path: Path) -> None:
+def test_a_second_signal_acts_at_once(make_job: Any, tmp_path: Path, as_in_a_terminal: None) -> None:  # noqa: ARG001
     def twice() -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
@@ -299,6 +309,24 @@ def test_a_finished_run_is_left_as_it_is(make_job: Any, tmp_path: Path) -> None:
     assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in tmp_path.rglob("*") if p.is_file()} == before
     with pytest.raises(ValueError, match="r: 1 -> 2"):
         conduct(make_job("be"), RunFolder(tmp_path), {"r": 2})
+
+
+def test_a_folder_in_use_is_left_to_who_uses_it(make_job: Any, tmp_path: Path) -> None:
+    aside = tmp_path / "checkpoints" / "last.safetensors.writing"
+    with RunFolder(tmp_path).held():
+        aside.parent.mkdir()
+        aside.write_bytes(b"half")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                conduct(make_job("kd", "none"), RunFolder(tmp_path))
+            except ValueError as error:
+                code = 0 if "in use by another process" in str(error) else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert aside.exists()
 
 
 def test_other_teachers_are_another_run(make_job: Any, tmp_path: Path) -> None:
