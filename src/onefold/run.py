@@ -93,7 +93,8 @@ class RunFolder:
     def check_same(self, recipe: dict[str, Any], run: dict[str, Any]) -> None:
         """Refuses another recipe than the one the folder was begun with; fields that change no result may differ."""
         if not self.started:
-            if os.path.exists(self.model) or any(self.checkpoints.glob("*.safetensors")):
+            kept = os.path.isdir(self.checkpoints) and any(self.checkpoints.glob("*.safetensors"))
+            if kept or os.path.exists(self.model):
                 raise ValueError(f"out: {self.path} holds other files and no recipe.json; choose another folder")
             return
         before = leaves(self.recipe) | leaves(self.about, "run.")
