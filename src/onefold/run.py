@@ -61,17 +61,18 @@ class RunFolder:
     def begin(self, recipe: dict[str, Any], run: dict[str, Any], env: dict[str, Any], needed: int = 0) -> None:
         """Makes the folder, or finds in it a run of the same recipe; refuses what could not end well.
 
-        `needed` is how many bytes the run will want to write. What a killed run left half-written is cleared away, so
-        that the folder has to be `held`.
+        `needed` is how many bytes the run will want to write. What a killed run left half-written is cleared away,
+        unless another process is just writing it.
         """
         self.check_same(recipe, run)
-        fresh = not self.started  # what another run left that did not get as far as its recipe says nothing about ours
-        self._probe(needed)
-        for leftover in (*self.path.glob(f"*{ASIDE}"), *self.path.glob(f"*/*{ASIDE}")):
-            leftover.unlink()
-        for name, content in (("env.json", env), ("run.json", run), ("recipe.json", recipe)):
-            if fresh or not (self.path / name).exists():
-                self.write_json(name, content)
+        with self.held():
+            self._probe(needed)
+            for leftover in (*self.path.glob(f"*{ASIDE}"), *self.path.glob(f"*/*{ASIDE}")):
+                leftover.unlink()
+            fresh = not self.started  # what is left of a run that did not get as far as its recipe is not about ours
+            for name, content in (("env.json", env), ("run.json", run), ("recipe.json", recipe)):
+                if fresh or not (self.path / name).exists():
+                    self.write_json(name, content)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

@@ -46,9 +46,8 @@ def conduct(
             progress.message(f"{run.path} is finished; nothing was changed")
             return finished_result(run, served_network(job.method, training.student))
         pack(training.state_dict())  # what cannot be stored is refused now
-        run.check_same(recipe, about)
+        run.begin(recipe, about, environment(job.device), COPIES * size_of(training.student))
         with run.held():
-            run.begin(recipe, about, environment(job.device), COPIES * size_of(training.student))
             return finish(training, fit(training, keeper, progress), keeper)
 
 
