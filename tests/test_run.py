@@ -25,7 +25,7 @@ def begun(path: Path, recipe: Recipe = RECIPE, about: dict[str, Any] = ABOUT) ->
 
 
 def content(path: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
 def test_a_folder_says_what_it_is(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_folder_says_what_it_is(tmp_path: Path) -> None:
     assert run.recipe == to_dict(RECIPE)
     assert run.about == ABOUT
     assert run.read_json("env.json") == {"python": "3"}
-    assert sorted(os.listdir(run.path)) == ["checkpoints", "env.json", "recipe.json", "run.json"]
+    assert sorted(os.listdir(run.path)) == [".lock", "checkpoints", "env.json", "recipe.json", "run.json"]
     before = content(run.path)
     run.begin(to_dict(RECIPE), ABOUT, {"python": "4"})
     assert content(run.path) == before

@@ -66,6 +66,7 @@ class RunFolder:
         """
         self.check_same(recipe, run)
         with self.held():
+            self.check_same(recipe, run)  # somebody may have begun one since
             self._probe(needed)
             for leftover in (*self.path.glob(f"*{ASIDE}"), *self.path.glob(f"*/*{ASIDE}")):
                 leftover.unlink()
