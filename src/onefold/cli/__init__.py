@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -11,6 +13,7 @@ from rich.console import Console
 from onefold.cli.arguments import HELP, parse
 from onefold.cli.requests import EXAMPLES, VERBS, Demo, Distill, Evaluate, Report, Request, Train
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 WIDE = 140  # columns of tables that no terminal limits
 
@@ -68,10 +71,13 @@ def failed(text: str, code: int, debug: bool) -> int:
 
 def sentence(error: ValueError | OSError) -> str:
     """What to say of a mistake; of one that the system found, which file it is about."""
-    if isinstance(error, OSError) and error.strerror:
-        place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror.lower()}; check the path, its permissions and the room on the disk"
-    return str(error)
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    if error.errno is None or error.strerror != os.strerror(error.errno):
+        return error.strerror  # a sentence of our own
+    place = f"{error.filename}: " if error.filename else ""
+    remedy = "make room and run the same command again" if error.errno in FULL else "check the path and its permissions"
+    return f"{place}{error.strerror.lower()}; {remedy}"
 
 
 def ended(error: Exception) -> tuple[str, int]:

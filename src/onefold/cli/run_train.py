@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -13,7 +15,11 @@ from onefold.cli.tables import metrics_table
 from onefold.cli.terminal import display, say
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.device import device_named
-from onefold.recipe import Recipe
+from onefold.engine.settings import settings_of
+from onefold.engine.teachers import teacher_runs
+from onefold.methods import method_named
+from onefold.recipe import Recipe, to_dict
+from onefold.run import RunFolder
 
 
 def run(request: Train | Distill, out: Console) -> None:
@@ -23,9 +29,12 @@ def run(request: Train | Distill, out: Console) -> None:
 def train(request: Train, out: Console) -> None:
     recipe = recipe_of(request)
     members = members_of(request.members, recipe.members)
-    folder = Path(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/teachers")
-    source = source_of(recipe)
-    say(summary(recipe, source, student=False))
+    folder = expanded(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/teachers")
+    runs = [folder / f"teacher-{m}" for m in (range(recipe.members) if members is None else members)]
+    abouts = [{"kind": "teacher", "member": int(run.name.removeprefix("teacher-"))} for run in runs]
+    source = None if finished(recipe, runs, abouts) else source_of(recipe)
+    if source is not None:
+        say(summary(recipe, source, student=False))
     with display() as shown:
         results = train_teachers(recipe, folder, members=members, source=source, progress=shown.stage("training"))
     out.print(metrics_table([(r.folder.name if r.folder else "", r.metrics) for r in results]))
@@ -39,14 +48,18 @@ def train(request: Train, out: Console) -> None:
 
 def distill(request: Distill, out: Console) -> None:
     recipe = recipe_of(request)
-    teachers = Path(request.teachers)
+    teachers = expanded(request.teachers)
     if not teachers.is_dir():
         raise ValueError(f"--teachers: there is no folder {teachers}; 'onefold train {request.recipe}' makes one")
     perturbation = recipe.distill.perturbation
     name = recipe.distill.method + ("" if perturbation == "none" else f"-{perturbation}")
-    folder = Path(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/{name}")
-    source = source_of(recipe)
-    say(summary(recipe, source, student=True))
+    folder = expanded(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/{name}")
+    source = None
+    if not finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}]):
+        if method_named(recipe.distill.method).needs_teachers:
+            teacher_runs(teachers, recipe.members)  # refused before data are read, where they are not finished
+        source = source_of(recipe)
+        say(summary(recipe, source, student=True))
     with display() as shown:
         result = distill_run(recipe, folder, teachers, source=source, progress=shown.stage(name))
     compared = [(name, result.metrics)]
@@ -57,13 +70,26 @@ def distill(request: Distill, out: Console) -> None:
     say(f"next: onefold report {teachers} {folder}")
 
 
+def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str, Any]]) -> bool:
+    """Whether all runs are done, so that nobody has to look at the data; a folder of another recipe is refused."""
+    runs = [RunFolder(folder) for folder in folders]
+    for run, about in zip(runs, abouts, strict=True):
+        run.check_same(to_dict(recipe), run.about | about)
+    return all(run.finished for run in runs)
+
+
 def recipe_of(request: Train | Distill) -> Recipe:
     """The recipe with its flags, checked."""
     recipe = request.fields.checked()
     device_named(recipe.device)  # a device that is not there is refused before data are read
+    settings_of(recipe, recipe.seed)  # and numbers that make no sense
     if request.download:
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, download=True))
     return recipe
+
+
+def expanded(path: str) -> Path:
+    return Path(path).expanduser()  # --out=~/runs reaches us as it is
 
 
 def members_of(given: str | None, members: int) -> list[int] | None:
@@ -74,6 +100,8 @@ def members_of(given: str | None, members: int) -> list[int] | None:
     if not all(word.strip().isdecimal() for word in words):
         raise ValueError(f"--members: expected numbers of teachers such as 2,3, got '{given}'")
     chosen = [int(word) for word in words]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"--members: expected each teacher once, got '{given}'")
     if any(m >= members for m in chosen):
         raise ValueError(
             f"--members: expected teachers from 0 to {members - 1}, got '{given}'; "
