@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from rich.console import Console
 
 from onefold.cli import main, run_train
@@ -386,6 +387,40 @@ def test_some_of_the_teachers_are_those_of_all(teachers: Path, tmp_path: Path, c
     assert not (tmp_path / "teacher-0").exists()
     ours, theirs = (folder / "teacher-1" / "model.safetensors" for folder in (tmp_path, teachers))
     assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_outside_of_training_is_answered_too(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """While data are read, or the best network is evaluated at the end."""
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        signal.raise_signal(number)
+
+    words, before = ["train", "digits", *QUICK, "--out", str(tmp_path)], signal.getsignal(signal.SIGTERM)
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+    for place in ("onefold.cli.run_train.source_of", "onefold.engine.result.answers"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, interrupted)
+            assert main(words) == 130
+        told = capsys.readouterr().err
+        assert "onefold: interrupted; the same command goes on from the last checkpoint\n" in told
+        assert "Traceback" not in told
+    signal.signal(signal.SIGINT, ignored)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_workers_fit_the_machine(tmp_path: Path) -> None:
+    """torch warns where there are more than cores, and warnings are errors here."""
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = rng.integers(0, 256, (8 + i % 2, 8, 3), dtype=np.uint8)  # of two sizes, and therefore streamed
+            Image.fromarray(pixels).save(tmp_path / "data" / name / f"{i}.png")
+    words = ["train", "digits", *QUICK, "--members", "0", "--data.source", f"folder:{tmp_path / 'data'}"]
+    assert main([*words, "--out", str(tmp_path / "runs")]) == 0
 
 
 def test_an_interrupted_run_says_how_to_go_on(

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from onefold.cli.arguments import HELP, parse
 from onefold.cli.requests import EXAMPLES, VERBS, Demo, Distill, Evaluate, Report, Request, Train
+from onefold.cli.stopping import stoppable
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
@@ -27,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(overview())
         return 0 if words else REFUSED
     try:
-        carry_out(parse(words), console())
+        with stoppable():
+            carry_out(parse(words), console())
     except SystemExit as end:  # help was asked for
         return int(end.code or 0)
     except KeyboardInterrupt:
