@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -330,6 +331,40 @@ def test_names_are_shown_as_they_are(teachers: Path, tmp_path: Path, capsys: Cap
                 stage.count(3, 3)
             text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.getvalue())
         assert text.count(f"folder{name}") >= 2, text
+
+
+def test_a_terminal_that_knows_ascii_only(teachers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.BytesIO()
+    with io.TextIOWrapper(shown, encoding="ascii") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        assert main(["evaluate", str(teachers)]) == 0
+        stream.flush()
+        assert b"NLL" in shown.getvalue()
+
+
+def test_runs_without_predictions(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(teachers / "teacher-0", run)
+    (run / "predictions" / "test.npz").write_bytes(b"half")
+    assert "test.npz: expected labels and logits" in refused(["evaluate", str(run)], capsys)
+    shutil.rmtree(run / "predictions")
+    assert f"{run}: expected predictions" in refused(["evaluate", str(run)], capsys)
+
+
+def test_a_damaged_checkpoint_says_how_to_begin_anew(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "teacher-0"
+    shutil.copytree(teachers / "teacher-0", folder)
+    (folder / "result.json").unlink()
+    words = ["train", "digits", *QUICK, "--members", "0", "--out", str(tmp_path)]
+    for lost in ("last", "best"):
+        shutil.copytree(teachers / "teacher-0" / "checkpoints", folder / "checkpoints", dirs_exist_ok=True)
+        file = next((folder / "checkpoints").glob(f"{lost}*"))
+        file.write_bytes(file.read_bytes()[:1000]) if lost == "last" else file.unlink()
+        assert f"remove {folder / 'checkpoints'} to begin anew" in refused(words, capsys)
+    shutil.rmtree(folder / "checkpoints")
+    assert main(words) == 0
+    ours, theirs = (f / "teacher-0" / "model.safetensors" for f in (tmp_path, teachers))
+    assert ours.read_bytes() == theirs.read_bytes()
 
 
 def test_a_traceback_only_with_debug(capsys: Capture) -> None:

@@ -184,6 +184,20 @@ def test_predictions_come_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[1], logits)
 
 
+def test_damaged_predictions_are_named(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    run.write_predictions("test", np.arange(5), np.zeros((5, 3), np.float32))
+    file = tmp_path / "predictions" / "test.npz"
+    whole = file.read_bytes()
+    for content in (whole[:100], b"", b"rubbish", whole[:-40] + bytes(40)):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"test\.npz: expected labels and logits, got a damaged or foreign file"):
+            run.predictions("test")
+    np.savez(file, other=np.zeros(3))
+    with pytest.raises(ValueError, match=r"test\.npz: expected labels and logits"):
+        run.predictions("test")
+
+
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     path = tmp_path / "x.json"

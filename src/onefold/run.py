@@ -19,6 +19,8 @@ import io
 import json
 import os
 import shutil
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,8 +173,11 @@ class RunFolder:
         path = self.path / "predictions" / f"{split}.npz"
         if not path.exists():
             return None
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays["labels"], arrays["logits"]
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                return arrays["labels"], arrays["logits"]
+        except (ValueError, EOFError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
+            raise ValueError(f"{path}: expected labels and logits, got a damaged or foreign file") from None
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         write_aside(self.path / name, (json.dumps(content, indent=2) + "\n").encode())

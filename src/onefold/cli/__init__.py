@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import traceback
@@ -22,6 +23,7 @@ WIDE = 140  # columns of tables that no terminal limits
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `onefold` with some words, or those it was called with; gives the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    tolerate()
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     if not words or words[0] in HELP:
@@ -56,6 +58,13 @@ def carry_out(request: Request, out: Console) -> None:
             from onefold.cli import run_report
 
             run_report.run(request, out)
+
+
+def tolerate() -> None:
+    """A terminal that does not know an arrow, or the name of a folder, shows a question mark for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def console() -> Console:
