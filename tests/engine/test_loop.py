@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 import onefold.engine
-from onefold.data import DeviceLoader
+from onefold.data import Arrays, DeviceLoader
 from onefold.engine import Diverged, Interrupted, Job, conduct
 from onefold.engine.checkpoint import load
 from onefold.ensemble import BatchEnsemble
-from onefold.methods import METHODS, PERTURBATIONS, Method, plain
+from onefold.methods import METHODS, PERTURBATIONS, Method, Perturbing, plain
 from onefold.objectives import kd
 from onefold.run import RunFolder
 
@@ -147,6 +147,26 @@ def test_the_loop_is_the_textbook_one(make_job: Any) -> None:
             best = acc, copy.deepcopy(net.state_dict())
     for name, value in weights(result.model).items():
         torch.testing.assert_close(value, best[1][name], rtol=1e-9, atol=1e-12)
+
+
+def test_labels_are_learned_where_the_teachers_are_asked_and_everything_decays(make_job: Any) -> None:
+    """One SGD step written out: the label's term is on the moved batch, and decay is on biases and BatchNorm too."""
+    moved = Perturbing("moved", lambda x, teachers, student: (x + 0.2).clamp(0, 1))  # noqa: ARG005
+    given: dict[str, Any] = {"alpha": 0.3, "temperature": 2.0, "weight_decay": 0.1, "momentum": 0.0, "warmup_epochs": 0}
+    job: Job = make_job("kd", "none", epochs=1, batch_size=60, val=None, test=None, **given)
+    result = conduct(dataclasses.replace(job, perturbation=moved))
+    assert isinstance(job.train, Arrays)
+    assert job.teachers is not None
+    net, x = copy.deepcopy(job.net).train(), (job.train.x / 255 + 0.2).clamp(0, 1)
+    with torch.no_grad():
+        targets = (job.teachers(x) / 2).softmax(-1).mean(0)
+    log_p = (net(x) / 2).log_softmax(-1)
+    loss = 0.7 * -log_p[torch.arange(60), job.train.y].mean() + 0.3 * 4 * -(targets * log_p).sum(-1).mean()
+    loss.backward()
+    for name, weight in net.named_parameters():
+        assert weight.grad is not None
+        expected = weight.detach() - 0.05 * (weight.grad + 0.1 * weight.detach())
+        torch.testing.assert_close(weights(result.model)[name], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_same_job_gives_the_same_bits_and_touches_no_global_state(make_job: Any) -> None:
