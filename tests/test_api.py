@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, ReduceLROnPlateau
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from onefold import Teachers, batch_ensemble
 from onefold.api import distill, evaluate
@@ -125,6 +125,7 @@ def test_evaluation_of_ensembles_is_the_mean_of_their_softmax() -> None:
         (lambda groups: AdamW(groups, betas=(0.8, 0.9)), None),
         (lambda groups: SGD(groups), lambda o: CosineAnnealingLR(o, 8)),
         (None, lambda o: OneCycleLR(o, [0.1, 0.2], total_steps=9)),
+        (None, lambda o: ReduceLROnPlateau(o, factor=0.5, patience=-1)),
     ],
 )
 def test_optimizers_and_schedulers_of_ones_own(tmp_path: Path, optimizer: Any, scheduler: Any) -> None:
@@ -148,9 +149,61 @@ def test_optimizers_and_schedulers_of_ones_own(tmp_path: Path, optimizer: Any, s
         short(theirs, own, splits, out=tmp_path, progress=Stopper(), **given)
     resumed = short(theirs, own, splits, out=tmp_path, **given)
     assert all(torch.equal(v, resumed.model.state_dict()[k]) for k, v in straight.model.state_dict().items())
-    if scheduler is not None:
+    if scheduler is not None:  # one rate an epoch is logged
         rates = [r["lr"] for r in RunFolder(tmp_path).metrics() if r["kind"] == "train"]
         assert len(set(rates)) == 2
+
+
+def test_a_plateau_is_one_of_what_is_measured() -> None:
+    """Stepped once an evaluation: with the likelihood of val, or with its accuracy where more is better."""
+    seen: dict[str, list[float]] = {}
+
+    def noting(mode: Any) -> Any:
+        class Noting(ReduceLROnPlateau):
+            def step(self, metrics: Any, *rest: Any) -> None:  # type: ignore[override]
+                seen.setdefault(mode, []).append(float(metrics))
+                super().step(metrics, *rest)
+
+        return lambda optimizer: Noting(optimizer, mode)
+
+    for mode, key in (("min", "nll"), ("max", "acc")):
+        result = short(teachers(), net(), data(50), val=data(20), epochs=4, eval_every=2, scheduler=noting(mode))
+        assert len(seen[mode]) == 2
+        assert result.metrics[key] in [pytest.approx(value) for value in seen[mode]]
+
+
+def test_inputs_that_break_later_are_blamed_and_not_the_learning_rate() -> None:
+    with pytest.raises(ValueError, match="train: expected finite inputs, got NaN or infinite values in the batch of"):
+        short(teachers(), net(), Pairs(*with_nan(50, 40)))
+    with pytest.raises(ValueError, match="val: expected finite inputs"):
+        short(teachers(), net(), data(50), val=Pairs(*with_nan(50, 40)))
+
+
+def test_data_that_can_be_iterated_once_are_refused_with_the_reason() -> None:
+    x, y = data(48)
+    once = iter(list(zip(x, y.tolist(), strict=True)))
+
+    class Once(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return once
+
+        def __len__(self) -> int:
+            return 48
+
+    with pytest.raises(ValueError, match=r"expected 3 batches in every epoch, got 2; .* iterated again"):
+        short(teachers(), net(), DataLoader(Once(), 16))
+
+
+def test_other_data_are_another_run(tmp_path: Path) -> None:
+    theirs, train, val = teachers(), data(50), data(20)
+    short(theirs, net(), train, val=val, out=tmp_path)
+    other = train[0].clone()
+    other[30] += 1
+    with pytest.raises(ValueError, match=r"splits\.train"):
+        short(theirs, net(), (other, train[1]), val=val, out=tmp_path)
+    with pytest.raises(ValueError, match=r"splits\.val"):
+        short(theirs, net(), train, val=(val[0], val[1].flip(0)), out=tmp_path)
+    short(theirs, net(), TensorDataset(*train), val=val, out=tmp_path)  # the same in another way
 
 
 def test_factors_get_their_rate_from_the_kind_of_optimizer() -> None:
@@ -213,6 +266,12 @@ class Counting(nn.Module):
 LONG = torch.randint(9, (50, 16))
 
 
+def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
+    x = torch.rand(count, 1, 4, 4)
+    x[index, 0, 1, 1] = torch.nan
+    return x, torch.arange(count) % 3
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
@@ -233,6 +292,21 @@ LONG = torch.randint(9, (50, 16))
         ({"train": (torch.randn(50, 1, 4, 4), torch.arange(50) % 3)}, r"space: .*InputSpace\.of"),
         ({"train": Pairs(LONG, torch.arange(50) % 3)}, "floating-point"),
         ({"train": (torch.full((50, 1, 4, 4), torch.nan), torch.arange(50) % 3)}, "train: expected finite inputs"),
+        (
+            {"train": with_nan(50, 40)},
+            r"train: expected finite inputs, .* in 1 examples: \[40\]",
+        ),
+        ({"val": with_nan(20, 19)}, r"val: expected finite inputs, .* \[19\]"),
+        ({"test": with_nan(20, 3)}, "test: expected finite inputs"),
+        ({"test": Pairs(*with_nan(20, 3))}, "test: expected finite inputs, got NaN or infinite values in the first"),
+        ({"val": (torch.rand(20, 1, 5, 5), torch.arange(20) % 3)}, r"val: expected inputs .*\[8, 1, 5, 5\]"),
+        ({"test": Pairs(torch.rand(20, 25), torch.arange(20) % 3)}, r"test: expected inputs .*\[8, 25\]"),
+        ({"val": DataLoader(TensorDataset(torch.rand(20, 16), torch.rand(20)))}, "integer class indices"),
+        ({"train": data(50, 1), "net": net(1), "teachers": teachers(2, 1)}, "net: expected at least two classes"),
+        (
+            {"train": DataLoader(Pairs(*data(49)), 16), "method": "kd", "perturbation": "none"},
+            "49 examples in batches of 16 .* single one for BatchNorm",
+        ),
         (
             {"train": data(49), "method": "kd", "perturbation": "none", "batch_size": 48},
             "batch_size: 49 examples in batches of 48 .* single one for BatchNorm",
@@ -260,9 +334,15 @@ LONG = torch.randint(9, (50, 16))
         ({"label_smoothing": 1.0}, "label_smoothing: expected"),
         ({"precision": "fp8"}, "precision: expected"),
         ({"device": "gpu"}, "device: expected auto, cpu"),
+        ({"device": "meta"}, "device: expected auto, cpu"),
         ({"optimizer": lambda _: 3}, "optimizer: expected a function"),
         ({"optimizer": lambda groups: torch.optim.LBFGS(groups[0]["params"])}, "got LBFGS"),
-        ({"scheduler": lambda o: ReduceLROnPlateau(o)}, "got ReduceLROnPlateau"),
+        ({"scheduler": lambda o: ReduceLROnPlateau(o)}, "scheduler: ReduceLROnPlateau .* needs val"),
+        ({"optimizer": SGD(net().parameters(), 0.1)}, "optimizer: expected a function .*, got a SGD object"),
+        ({"optimizer": lambda _: SGD(net().parameters(), 0.1)}, "optimizer: .* a copy of the network"),
+        ({"scheduler": CosineAnnealingLR(SGD(net().parameters(), 0.1), 8)}, "scheduler: expected a function"),
+        ({"scheduler": lambda _: CosineAnnealingLR(SGD(net().parameters(), 0.1), 8)}, "of the optimizer it is given"),
+        ({"scheduler": lambda o: OneCycleLR(o, 0.1, total_steps=7)}, "7 steps, and training takes 8"),
         ({"scheduler": lambda _: 3}, "scheduler: expected a function"),
         ({"out": "/proc/nowhere/run"}, "out: cannot write to /proc/nowhere/run"),
     ],

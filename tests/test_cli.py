@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
+import re
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from rich.console import Console
 
 from onefold.cli import main, run_train
@@ -20,7 +25,7 @@ from onefold.cli.arguments import parse
 from onefold.cli.flags import flags_of
 from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Report, Train
 from onefold.cli.summary import passes, saved_bytes
-from onefold.cli.terminal import Bars, Lines
+from onefold.cli.terminal import Bars, Lines, display
 from onefold.engine import Diverged, train_teachers
 from onefold.methods import method_named, perturbation_named
 from onefold.models import mlp
@@ -225,6 +230,143 @@ def test_another_recipe_in_the_same_folder(teachers: Path, capsys: Capture) -> N
     assert f"optim.lr: {recipe_named('digits').optim.lr} -> 0.3" in told
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--members", "0,0"], "--members: expected each teacher once, got '0,0'"),
+        (["--optim.momentum", "-1"], "momentum: expected a number of at least 0, got -1.0"),
+        (["--optim.clip", "0"], "clip: expected a positive number"),
+        (["--optim.label-smoothing", "2"], "label_smoothing: expected a share"),
+        (["--device", "meta"], "device: expected auto, cpu, cuda or cuda:N, got 'meta'"),
+        (["--recipe.members", "1"], "needs at least 2 teachers, got 1; use --distill.perturbation none"),
+    ],
+)
+def test_a_mistake_in_the_recipe_is_told_before_data_are_read(
+    words: list[str], sentence: str, tmp_path: Path, capsys: Capture
+) -> None:
+    missing = ["--data.root", str(tmp_path), "--data.source", "cifar10", "--device", "cpu"]
+    assert sentence in refused(["train", "digits", *QUICK, *missing, *words], capsys)
+
+
+def test_what_a_folder_says_needs_no_data(tmp_path: Path, capsys: Capture) -> None:
+    """Finished, or of another recipe: the data may be gone, or take an hour to be looked at."""
+    x, y = np.zeros((60, 1, 8, 8), np.uint8), np.arange(60) % 3
+    x += np.arange(60, dtype=np.uint8)[:, None, None, None]
+    np.savez(tmp_path / "data.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+    words = [*QUICK, "--data.source", f"npz:{tmp_path / 'data.npz'}"]
+    ours, student = str(tmp_path / "teachers"), str(tmp_path / "student")
+    assert main(["train", "digits", *words, "--out", ours]) == 0
+    assert main(["distill", "digits", *words, "--teachers", ours, "--out", student]) == 0
+    (tmp_path / "data.npz").unlink()
+    capsys.readouterr()
+    assert main(["train", "digits", *words, "--out", ours]) == 0
+    assert main(["distill", "digits", *words, "--teachers", ours, "--out", student]) == 0
+    assert capsys.readouterr().err.count("is finished; nothing was changed") == 3
+    other = [*words, "--optim.lr", "0.3"]
+    assert main(["train", "digits", *other, "--out", ours]) == 2
+    assert main(["distill", "digits", *other, "--teachers", ours, "--out", student]) == 2
+    assert capsys.readouterr().err.count("-> 0.3") == 2
+    (tmp_path / "teachers" / "teacher-1" / "result.json").unlink()
+    told = refused(["distill", "digits", *words, "--teachers", ours, "--out", str(tmp_path / "new")], capsys)
+    assert "teacher-1" in told
+    assert "not finished" in told
+
+
+def test_features_and_a_network_for_images(tmp_path: Path, capsys: Capture) -> None:
+    x, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
+    np.savez(tmp_path / "data.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+    words = ["train", "digits", *QUICK, "--network", "wrn10x1", "--data.source", f"npz:{tmp_path / 'data.npz'}"]
+    told = refused([*words, "--out", str(tmp_path / "runs")], capsys)
+    assert told == "network: 'wrn10x1' is for images, and the examples are of shape [5]; use 'mlp'"
+
+
+def test_a_disk_that_fills_up_is_said_to_with_the_file(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Predictions are what is written last; the same command then goes on from the last checkpoint."""
+    calls, fsync, out = [0], os.fsync, tmp_path / "Teachers"
+
+    def full(descriptor: int) -> None:
+        calls[0] += "predictions" in os.readlink(f"/proc/self/fd/{descriptor}")
+        if calls[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    words = ["train", "digits", *QUICK, "--out", str(out)]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert main(words) == 2
+    told = capsys.readouterr().err
+    file = out / "teacher-0" / "predictions" / "val.npz"
+    assert f"onefold: {file}: no space left on device; make room and run the same command again\n" in told
+    assert "Traceback" not in told
+    with monkeypatch.context() as patch:
+
+        def no_checkpoint(descriptor: int) -> None:
+            if "last.safetensors" in os.readlink(f"/proc/self/fd/{descriptor}"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            fsync(descriptor)
+
+        patch.setattr(os, "fsync", no_checkpoint)
+        assert main([*words[:-1], str(tmp_path / "New")]) == 2
+    told = capsys.readouterr().err
+    assert "onefold: the checkpoint could not be written (No space left on device), there is none before it" in told
+    assert "run the same command again\n" in told
+    assert main(words) == 0
+
+
+@pytest.mark.parametrize("name", ["a [b] c", "{d}", ":one:", "größe 猫", "[bold]x"])
+def test_names_are_shown_as_they_are(teachers: Path, tmp_path: Path, capsys: Capture, name: str) -> None:
+    (tmp_path / name).symlink_to(teachers / "teacher-0")
+    assert main(["evaluate", str(tmp_path / name)]) == 0
+    assert name in capsys.readouterr().out
+    for terminal in (False, True):
+        with io.StringIO() as shown:
+            with display(Console(file=shown, width=120, force_terminal=terminal)) as stages:
+                stages.stage("first").message(f"folder{name}")
+                stage = stages.stage(f"looking at folder{name}")
+                stage.count(1, 3)
+                if isinstance(stages, Bars):
+                    stages.bars.refresh()
+                stage.count(3, 3)
+            text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.getvalue())
+        assert text.count(f"folder{name}") >= 2, text
+
+
+def test_a_terminal_that_knows_ascii_only(teachers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.BytesIO()
+    with io.TextIOWrapper(shown, encoding="ascii") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        assert main(["evaluate", str(teachers)]) == 0
+        stream.flush()
+        assert b"NLL" in shown.getvalue()
+
+
+def test_runs_without_predictions(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(teachers / "teacher-0", run)
+    (run / "predictions" / "test.npz").write_bytes(b"half")
+    assert "test.npz: expected labels and logits" in refused(["evaluate", str(run)], capsys)
+    shutil.rmtree(run / "predictions")
+    assert f"{run}: expected predictions" in refused(["evaluate", str(run)], capsys)
+
+
+def test_a_damaged_checkpoint_says_how_to_begin_anew(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "teacher-0"
+    shutil.copytree(teachers / "teacher-0", folder)
+    (folder / "result.json").unlink()
+    words = ["train", "digits", *QUICK, "--members", "0", "--out", str(tmp_path)]
+    for lost in ("last", "best"):
+        shutil.copytree(teachers / "teacher-0" / "checkpoints", folder / "checkpoints", dirs_exist_ok=True)
+        file = next((folder / "checkpoints").glob(f"{lost}*"))
+        file.write_bytes(file.read_bytes()[:1000]) if lost == "last" else file.unlink()
+        assert f"remove {folder / 'checkpoints'} to begin anew" in refused(words, capsys)
+    shutil.rmtree(folder / "checkpoints")
+    assert main(words) == 0
+    ours, theirs = (f / "teacher-0" / "model.safetensors" for f in (tmp_path, teachers))
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
 def test_a_traceback_only_with_debug(capsys: Capture) -> None:
     assert main(["report", "no/where", "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
@@ -280,6 +422,40 @@ def test_some_of_the_teachers_are_those_of_all(teachers: Path, tmp_path: Path, c
     assert not (tmp_path / "teacher-0").exists()
     ours, theirs = (folder / "teacher-1" / "model.safetensors" for folder in (tmp_path, teachers))
     assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_outside_of_training_is_answered_too(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """While data are read, or the best network is evaluated at the end."""
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        signal.raise_signal(number)
+
+    words, before = ["train", "digits", *QUICK, "--out", str(tmp_path)], signal.getsignal(signal.SIGTERM)
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+    for place in ("onefold.cli.run_train.source_of", "onefold.engine.result.answers"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, interrupted)
+            assert main(words) == 130
+        told = capsys.readouterr().err
+        assert "onefold: interrupted; the same command goes on from the last checkpoint\n" in told
+        assert "Traceback" not in told
+    signal.signal(signal.SIGINT, ignored)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_workers_fit_the_machine(tmp_path: Path) -> None:
+    """torch warns where there are more than cores, and warnings are errors here."""
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = rng.integers(0, 256, (8 + i % 2, 8, 3), dtype=np.uint8)  # of two sizes, and therefore streamed
+            Image.fromarray(pixels).save(tmp_path / "data" / name / f"{i}.png")
+    words = ["train", "digits", *QUICK, "--members", "0", "--data.source", f"folder:{tmp_path / 'data'}"]
+    assert main([*words, "--out", str(tmp_path / "runs")]) == 0
 
 
 def test_an_interrupted_run_says_how_to_go_on(

@@ -25,7 +25,7 @@ def begun(path: Path, recipe: Recipe = RECIPE, about: dict[str, Any] = ABOUT) ->
 
 
 def content(path: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
 def test_a_folder_says_what_it_is(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_folder_says_what_it_is(tmp_path: Path) -> None:
     assert run.recipe == to_dict(RECIPE)
     assert run.about == ABOUT
     assert run.read_json("env.json") == {"python": "3"}
-    assert sorted(os.listdir(run.path)) == ["checkpoints", "env.json", "recipe.json", "run.json"]
+    assert sorted(os.listdir(run.path)) == [".lock", "checkpoints", "env.json", "recipe.json", "run.json"]
     before = content(run.path)
     run.begin(to_dict(RECIPE), ABOUT, {"python": "4"})
     assert content(run.path) == before
@@ -108,7 +108,7 @@ def test_what_cannot_be_written_is_refused_in_one_sentence(tmp_path: Path, monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ValueError, match=r"\(No space left on device\); make it writable or choose another folder$"):
+    with pytest.raises(ValueError, match=r"\(No space left on device\); make room or choose another folder$"):
         begun(tmp_path / "run")
     assert content(tmp_path / "run") == {}
 
@@ -153,6 +153,24 @@ def test_lines_after_a_step_are_forgotten_and_a_torn_one_too(tmp_path: Path) -> 
         run.metrics()
 
 
+def test_a_run_goes_on_whatever_a_power_cut_left_at_the_end_of_its_log(tmp_path: Path) -> None:
+    """Up to the last checkpoint the log is on the disk; what comes after it may be holes, or half a line."""
+    run = begun(tmp_path)
+    good = [{"kind": "train", "step": step} for step in (4, 8)]
+    for record in good:
+        run.log(record)
+    for torn in (
+        b"\0" * 40 + b"\n",
+        b'{"kind": "tra\n{"kind": "train", "step": 12}\n',
+        b"\xff\xfe\n",
+        b'{"step": "x"}\n7\n',
+    ):
+        with (tmp_path / "metrics.jsonl").open("ab") as file:
+            file.write(torn)
+        run.rewind(8)
+        assert run.metrics() == good
+
+
 def test_predictions_come_back(tmp_path: Path) -> None:
     run = begun(tmp_path)
     labels, logits = np.arange(5), np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -164,6 +182,20 @@ def test_predictions_come_back(tmp_path: Path) -> None:
     assert found[1].dtype == np.float32
     np.testing.assert_array_equal(found[0], labels)
     np.testing.assert_array_equal(found[1], logits)
+
+
+def test_damaged_predictions_are_named(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    run.write_predictions("test", np.arange(5), np.zeros((5, 3), np.float32))
+    file = tmp_path / "predictions" / "test.npz"
+    whole = file.read_bytes()
+    for content in (whole[:100], b"", b"rubbish", whole[:-40] + bytes(40)):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"test\.npz: expected labels and logits, got a damaged or foreign file"):
+            run.predictions("test")
+    np.savez(file, other=np.zeros(3))
+    with pytest.raises(ValueError, match=r"test\.npz: expected labels and logits"):
+        run.predictions("test")
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
@@ -208,6 +240,59 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with run.held():
         pass
+
+
+def test_who_holds_a_folder_is_not_disturbed(tmp_path: Path) -> None:
+    """A second process must not clear away what the first one is just writing."""
+    run = begun(tmp_path)
+    aside = run.checkpoints / "last.safetensors.writing"
+    with run.held():
+        aside.write_bytes(b"half")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                begun(tmp_path)
+            except ValueError as error:
+                code = 0 if "in use by another process" in str(error) else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert aside.exists()
+
+
+def test_a_folder_is_made_where_there_is_none_and_one_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "a" / "b").held():
+        pass
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(ValueError, match=r"^out: cannot write to .*/file/run \(Not a directory\); make it writable"),
+        RunFolder(tmp_path / "file" / "run").held(),
+    ):
+        pass
+
+
+def test_a_run_killed_before_its_recipe_was_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    (tmp_path / "recipe.json").unlink()
+    run.begin({"lr": 0.5}, {"kind": "student"}, {"python": "4"})
+    assert run.about == {"kind": "student"}
+    assert run.read_json("env.json") == {"python": "4"}
+
+
+def test_what_the_disk_refuses_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begun(tmp_path)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        run.write_predictions("test", np.zeros(3, np.int64), np.zeros((3, 2)))
+    assert caught.value.filename == str(tmp_path / "predictions" / "test.npz")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        run.sync_metrics()
+    assert caught.value.filename == str(tmp_path / "metrics.jsonl")
 
 
 def test_files_are_json_that_others_can_read(tmp_path: Path) -> None:

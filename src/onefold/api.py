@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from onefold.data import Augmentation, CropFlip, Split, as_split, loader_for
+from onefold.data import Arrays, Augmentation, CropFlip, Split, as_split, loader_for
 from onefold.engine import Job, Progress, Result, Settings, conduct
 from onefold.engine.device import device_named, placed
 from onefold.engine.distributed import World, device_here, world_here
@@ -18,7 +19,7 @@ from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.engine.evaluate import answers
-from onefold.engine.training import OptimizerFactory, SchedulerFactory
+from onefold.engine.factories import OptimizerFactory, SchedulerFactory
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, check_pair, method_named, perturbation_named
 from onefold.metrics import evaluate_predictions, log_mean_probabilities
@@ -28,6 +29,7 @@ from onefold.run import RunFolder
 from onefold.types import Ensemble, Prediction
 
 WARMUP = 5.0  # epochs
+TRACED = 4096  # examples
 
 
 def distill(
@@ -79,12 +81,14 @@ def distill(
         space: where perturbed inputs live; `InputSpace.of(x)` for inputs that are not images in [0, 1].
         optimizer: makes an optimizer of parameter groups, e.g. `lambda groups: AdamW(groups)`; SGD with Nesterov
             momentum if left out. The groups carry `lr` and `weight_decay`.
-        scheduler: makes a scheduler of the optimizer, stepped once a step; warm-up and cosine if left out.
+        scheduler: makes a scheduler of the optimizer, stepped once a step and never by the epoch; warm-up and cosine
+            if left out. ReduceLROnPlateau is stepped after every evaluation, with the NLL of `val`, or with its
+            accuracy in mode "max".
         accumulate: parts a batch is worked through in, where it does not fit at once.
         ema: decay of a moving average of the weights, which is then what is evaluated and served.
         spread_teachers: under torchrun, whether each process holds some of the teachers only; if nothing is said, where
             all of them do not fit. `batch_size` is that of all processes together.
-        out: a run folder. The same call goes on from what is there; one with other settings is refused.
+        out: a run folder. The same call goes on from what is there; one with other settings or data is refused.
     """
     method, perturbation = method_named(method), perturbation_named(perturbation)
     if not isinstance(net, nn.Module):
@@ -216,4 +220,18 @@ def record(job: Job) -> dict[str, Any]:
     """What can be said about a run that no recipe describes."""
     described: dict[str, Any] = {"source": "python", "network": type(job.net).__name__}
     described |= dataclasses.asdict(job.settings)
+    splits = {"train": job.train, "val": job.val, "test": job.test}
+    described["splits"] = {name: None if split is None else trace(split) for name, split in splits.items()}
     return described | {"augment": repr(job.augment), "space": repr(job.space), "device": str(job.device)}
+
+
+def trace(split: Split) -> str:
+    """By what other data are told from the same: of arrays, a hash of the labels and of examples spread over them."""
+    if not isinstance(split, Arrays):
+        held = getattr(split, "dataset", split)
+        return f"{type(held).__name__} of {len(held) if hasattr(held, '__len__') else 'unknown length'}"
+    sample = split.x[:: -(-len(split) // TRACED)]
+    digest = hashlib.blake2b(f"{split.x.dtype} {list(split.x.shape)}".encode(), digest_size=16)
+    for values in (split.y, sample):
+        digest.update(values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

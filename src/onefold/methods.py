@@ -126,7 +126,8 @@ def check_pair(method: Method, perturbation: Perturbing, members: int) -> None:
         )
     if method.needs_teachers and members < perturbation.teachers:
         raise ValueError(
-            f"perturbation: '{perturbation.name}' needs at least {perturbation.teachers} teachers, got {members}"
+            f"perturbation: '{perturbation.name}' needs at least {perturbation.teachers} teachers, got {members}; "
+            "use --distill.perturbation none (perturbation='none' in Python), or train more teachers"
         )
 
 

@@ -24,8 +24,8 @@ class DataRecipe:
     """leave unreadable files out instead of stopping"""
     augment: bool = True
     """random crops and flips of images"""
-    workers: int = 4
-    """loader processes for data sets that do not fit in memory"""
+    workers: int | None = None
+    """loader processes for data sets that do not fit in memory; one a core, at most 8, if nothing is said"""
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,14 @@ result.json         written last: a folder that has it is finished
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import io
 import json
 import os
 import shutil
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,20 +64,29 @@ class RunFolder:
     def begin(self, recipe: dict[str, Any], run: dict[str, Any], env: dict[str, Any], needed: int = 0) -> None:
         """Makes the folder, or finds in it a run of the same recipe; refuses what could not end well.
 
-        `needed` is how many bytes the run will want to write.
+        `needed` is how many bytes the run will want to write. What a killed run left half-written is cleared away,
+        unless another process is just writing it.
         """
         self.check_same(recipe, run)
-        self._probe(needed)
-        for leftover in (*self.path.glob(f"*{ASIDE}"), *self.path.glob(f"*/*{ASIDE}")):
-            leftover.unlink()
-        for name, content in (("env.json", env), ("run.json", run), ("recipe.json", recipe)):
-            if not (self.path / name).exists():
-                self.write_json(name, content)
+        with self.held():
+            self.check_same(recipe, run)  # somebody may have begun one since
+            self._probe(needed)
+            for leftover in (*self.path.glob(f"*{ASIDE}"), *self.path.glob(f"*/*{ASIDE}")):
+                leftover.unlink()
+            fresh = not self.started  # what is left of a run that did not get as far as its recipe is not about ours
+            for name, content in (("env.json", env), ("run.json", run), ("recipe.json", recipe)):
+                if fresh or not (self.path / name).exists():
+                    self.write_json(name, content)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Keeps other processes out; the system lets go of the folder when this one dies, however it does."""
-        with (self.path / ".lock").open("w") as file:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            opened = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+        with opened as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
@@ -86,6 +98,9 @@ class RunFolder:
     def check_same(self, recipe: dict[str, Any], run: dict[str, Any]) -> None:
         """Refuses another recipe than the one the folder was begun with; fields that change no result may differ."""
         if not self.started:
+            kept = os.path.isdir(self.checkpoints) and any(self.checkpoints.glob("*.safetensors"))
+            if kept or os.path.exists(self.model):
+                raise ValueError(f"out: {self.path} holds other files and no recipe.json; choose another folder")
             return
         before = leaves(self.recipe) | leaves(self.about, "run.")
         now = leaves(as_json(recipe)) | leaves(as_json(run), "run.")
@@ -115,12 +130,14 @@ class RunFolder:
 
     def log(self, record: dict[str, Any]) -> None:
         """Adds a line to metrics.jsonl."""
-        with (self.path / "metrics.jsonl").open("a") as file:
+        path = self.path / "metrics.jsonl"
+        with naming(path), path.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
     def sync_metrics(self) -> None:
         """Flushes the log to the disk."""
-        with (self.path / "metrics.jsonl").open("a") as file:
+        path = self.path / "metrics.jsonl"
+        with naming(path), path.open("a") as file:
             os.fsync(file.fileno())
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -136,9 +153,14 @@ class RunFolder:
         return records
 
     def rewind(self, step: int) -> None:
-        """Forgets what was logged after a step, and a result: the run goes on from there."""
-        kept = [r for r in self.metrics() if r["step"] <= step and r["kind"] != "result"]
-        write_aside(self.path / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in kept).encode())
+        """Forgets what was logged after a step, and a result: the run goes on from there.
+
+        Lines that are none are forgotten too: a power cut leaves holes in what was not flushed to the disk.
+        """
+        path = self.path / "metrics.jsonl"
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        kept = [line for line in lines if logged_by(line, step)]
+        write_aside(path, b"".join(line + b"\n" for line in kept))
 
     def write_predictions(self, split: str, labels: npt.NDArray[np.int64], logits: npt.NDArray[np.floating]) -> None:
         """Labels `[N]` and log-probabilities `[N, K]` of what the network answered for a split."""
@@ -152,8 +174,11 @@ class RunFolder:
         path = self.path / "predictions" / f"{split}.npz"
         if not path.exists():
             return None
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays["labels"], arrays["logits"]
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                return arrays["labels"], arrays["logits"]
+        except (ValueError, EOFError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
+            raise ValueError(f"{path}: expected labels and logits, got a damaged or foreign file") from None
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         write_aside(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
@@ -173,16 +198,12 @@ class RunFolder:
     def _probe(self, needed: int) -> None:
         """Tries to write before hours are spent on what could not be kept."""
         try:
-            if not self.started and (self.model.exists() or any(self.checkpoints.glob("*.safetensors"))):
-                raise ValueError(f"out: {self.path} holds other files and no recipe.json; choose another folder")
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_aside(self.path / "probe", bytes(PROBE))
             (self.path / "probe").unlink()
             free = shutil.disk_usage(self.path).free
         except OSError as error:
-            raise ValueError(
-                f"out: cannot write to {self.path} ({error.strerror}); make it writable or choose another folder"
-            ) from None
+            raise unwritable(self.path, error) from None
         if free < needed:
             raise ValueError(
                 f"out: {self.path} has {free / 1e6:.0f} MB free and the run needs {needed / 1e6:.0f} MB; "
@@ -190,16 +211,41 @@ class RunFolder:
             )
 
 
+def unwritable(path: Path, error: OSError) -> ValueError:
+    remedy = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "make it writable"
+    return ValueError(f"out: cannot write to {path} ({error.strerror}); {remedy} or choose another folder")
+
+
+def logged_by(line: bytes, step: int) -> bool:
+    """Whether a line of the log is one, from no later than a step, and not a result."""
+    try:
+        record = json.loads(line)
+        return bool(record["step"] <= step and record["kind"] != "result")
+    except (ValueError, TypeError, LookupError):
+        return False
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """A write that fails does not say by itself what was written."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
 def write_aside(path: Path, content: bytes) -> None:
     """Writes a file so that at every moment there is the old one or the new one, whole, under its name."""
     aside = path.with_name(path.name + ASIDE)
     try:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        sync_folder(path.parent)
+        with naming(path):
+            with aside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+            sync_folder(path.parent)
     except OSError:
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)

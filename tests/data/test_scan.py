@@ -46,7 +46,7 @@ def broken(tmp_path: Path, write_image: WriteImage) -> Path:
 def test_everything_wrong_is_listed_at_once(broken: Path, pixels: bool) -> None:
     size = None if pixels else 32
     with pytest.raises(
-        ValueError, match=r"6 files cannot be used; .*--skip-unreadable \(skip_unreadable=True"
+        ValueError, match=r"6 files cannot be used; .*--data.skip-unreadable \(skip_unreadable=True"
     ) as error:
         load(f"folder:{broken}", image_size=size)
     lines = str(error.value).splitlines()[1:]

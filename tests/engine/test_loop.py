@@ -4,7 +4,9 @@ import ast
 import copy
 import dataclasses
 import math
+import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,11 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 import onefold.engine
-from onefold.data import DeviceLoader
+from onefold.data import Arrays, DeviceLoader
 from onefold.engine import Diverged, Interrupted, Job, conduct
 from onefold.engine.checkpoint import load
 from onefold.ensemble import BatchEnsemble
-from onefold.methods import METHODS, PERTURBATIONS, Method, plain
+from onefold.methods import METHODS, PERTURBATIONS, Method, Perturbing, plain
 from onefold.objectives import kd
 from onefold.run import RunFolder
 
@@ -147,6 +149,26 @@ def test_the_loop_is_the_textbook_one(make_job: Any) -> None:
         torch.testing.assert_close(value, best[1][name], rtol=1e-9, atol=1e-12)
 
 
+def test_labels_are_learned_where_the_teachers_are_asked_and_everything_decays(make_job: Any) -> None:
+    """One SGD step written out: the label's term is on the moved batch, and decay is on biases and BatchNorm too."""
+    moved = Perturbing("moved", lambda x, teachers, student: (x + 0.2).clamp(0, 1))  # noqa: ARG005
+    given: dict[str, Any] = {"alpha": 0.3, "temperature": 2.0, "weight_decay": 0.1, "momentum": 0.0, "warmup_epochs": 0}
+    job: Job = make_job("kd", "none", epochs=1, batch_size=60, val=None, test=None, **given)
+    result = conduct(dataclasses.replace(job, perturbation=moved))
+    assert isinstance(job.train, Arrays)
+    assert job.teachers is not None
+    net, x = copy.deepcopy(job.net).train(), (job.train.x / 255 + 0.2).clamp(0, 1)
+    with torch.no_grad():
+        targets = (job.teachers(x) / 2).softmax(-1).mean(0)
+    log_p = (net(x) / 2).log_softmax(-1)
+    loss = 0.7 * -log_p[torch.arange(60), job.train.y].mean() + 0.3 * 4 * -(targets * log_p).sum(-1).mean()
+    loss.backward()
+    for name, weight in net.named_parameters():
+        assert weight.grad is not None
+        expected = weight.detach() - 0.05 * (weight.grad + 0.1 * weight.detach())
+        torch.testing.assert_close(weights(result.model)[name], expected, rtol=1e-5, atol=1e-6)
+
+
 def test_the_same_job_gives_the_same_bits_and_touches_no_global_state(make_job: Any) -> None:
     torch.manual_seed(11)
     expected = torch.rand(3)
@@ -242,6 +264,14 @@ def test_the_average_is_what_counts(make_job: Any, tmp_path: Path) -> None:
     assert all(p.requires_grad for p in result.model.parameters())
 
 
+@pytest.fixture
+def as_in_a_terminal() -> Iterator[None]:
+    """SIGINT acts as usual, also where the tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("at", [2, 4, 7, 8])
 def test_a_signal_stops_after_the_step_and_the_run_goes_on(
@@ -263,7 +293,7 @@ def test_a_signal_stops_after_the_step_and_the_run_goes_on(
     assert lines(tmp_path / "a") == lines(tmp_path / "b")
 
 
-def test_a_second_signal_acts_at_once(make_job: Any, tmp_path: Path) -> None:
+def test_a_second_signal_acts_at_once(make_job: Any, tmp_path: Path, as_in_a_terminal: None) -> None:  # noqa: ARG001
     def twice() -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
@@ -299,6 +329,24 @@ def test_a_finished_run_is_left_as_it_is(make_job: Any, tmp_path: Path) -> None:
     assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in tmp_path.rglob("*") if p.is_file()} == before
     with pytest.raises(ValueError, match="r: 1 -> 2"):
         conduct(make_job("be"), RunFolder(tmp_path), {"r": 2})
+
+
+def test_a_folder_in_use_is_left_to_who_uses_it(make_job: Any, tmp_path: Path) -> None:
+    aside = tmp_path / "checkpoints" / "last.safetensors.writing"
+    with RunFolder(tmp_path).held():
+        aside.parent.mkdir()
+        aside.write_bytes(b"half")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                conduct(make_job("kd", "none"), RunFolder(tmp_path))
+            except ValueError as error:
+                code = 0 if "in use by another process" in str(error) else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert aside.exists()
 
 
 def test_other_teachers_are_another_run(make_job: Any, tmp_path: Path) -> None:

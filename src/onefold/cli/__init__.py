@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 import traceback
@@ -11,8 +13,10 @@ from rich.console import Console
 
 from onefold.cli.arguments import HELP, parse
 from onefold.cli.requests import EXAMPLES, VERBS, Demo, Distill, Evaluate, Report, Request, Train
+from onefold.cli.stopping import stoppable
 from onefold.cli.terminal import hush, hushed
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 WIDE = 140  # columns of tables that no terminal limits
 
@@ -20,15 +24,17 @@ WIDE = 140  # columns of tables that no terminal limits
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `onefold` with some words, or those it was called with; gives the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    tolerate()
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     if not words or words[0] in HELP:
         print(overview())
         return 0 if words else REFUSED
     try:
-        if several():
-            join()
-        carry_out(parse(words), console())
+        with stoppable():
+            if several():
+                join()
+            carry_out(parse(words), console())
     except SystemExit as end:  # help was asked for
         return int(end.code or 0)
     except KeyboardInterrupt:
@@ -70,6 +76,13 @@ def join() -> None:
         hush()
 
 
+def tolerate() -> None:
+    """A terminal that does not know an arrow, or the name of a folder, shows a question mark for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def console() -> Console:
     """Where results go."""
     out = Console(quiet=hushed())
@@ -91,10 +104,13 @@ def failed(text: str, code: int, debug: bool) -> int:
 
 def sentence(error: ValueError | OSError) -> str:
     """What to say of a mistake; of one that the system found, which file it is about."""
-    if isinstance(error, OSError) and error.strerror:
-        place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror.lower()}; check the path, its permissions and the room on the disk"
-    return str(error)
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    if error.errno is None or error.strerror != os.strerror(error.errno):
+        return error.strerror  # a sentence of our own
+    place = f"{error.filename}: " if error.filename else ""
+    remedy = "make room and run the same command again" if error.errno in FULL else "check the path and its permissions"
+    return f"{place}{error.strerror.lower()}; {remedy}"
 
 
 def ended(error: Exception) -> tuple[str, int]:

@@ -28,4 +28,4 @@ def run(request: Demo, out: Console) -> None:
         out.print(section_table(section, out.width))
     say("one seed" if seeds == 1 else f"mean ± standard deviation; {seeds} seeds")
     say(f"{time.monotonic() - begin:.0f} s in all. The table shows what came out; the page has reliability diagrams:")
-    out.print(str(page), markup=False, highlight=False, soft_wrap=True)
+    out.print(str(page), markup=False, emoji=False, highlight=False, soft_wrap=True)

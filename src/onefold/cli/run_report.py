@@ -28,4 +28,4 @@ def write_report(request: Report, out: Console) -> None:
     page, sections = report(request.runs, request.out)
     for section in sections:
         out.print(section_table(section, out.width))
-    out.print(str(page), markup=False, highlight=False, soft_wrap=True)
+    out.print(str(page), markup=False, emoji=False, highlight=False, soft_wrap=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -13,7 +15,11 @@ from onefold.cli.tables import metrics_table
 from onefold.cli.terminal import display, say
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.distributed import World, device_here, world_here
-from onefold.recipe import Recipe
+from onefold.engine.settings import settings_of
+from onefold.engine.teachers import teacher_runs
+from onefold.methods import method_named
+from onefold.recipe import Recipe, to_dict
+from onefold.run import RunFolder
 
 
 def run(request: Train | Distill, out: Console) -> None:
@@ -24,9 +30,13 @@ def train(request: Train, out: Console) -> None:
     world = world_here()
     recipe = recipe_of(request, world)
     members = members_of(request.members, recipe.members)
-    folder = Path(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/teachers")
-    source = world.in_turn(lambda: source_of(recipe))
-    say(summary(recipe, source, student=False))
+    folder = expanded(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/teachers")
+    runs = [folder / f"teacher-{m}" for m in (range(recipe.members) if members is None else members)]
+    abouts = [{"kind": "teacher", "member": int(run.name.removeprefix("teacher-"))} for run in runs]
+    source = None
+    if not world.first(lambda: finished(recipe, runs, abouts)):
+        source = world.in_turn(lambda: source_of(recipe))
+        say(summary(recipe, source, student=False))
     with display() as shown:
         results = train_teachers(recipe, folder, members=members, source=source, progress=shown.stage("training"))
     if world.rank:
@@ -43,14 +53,18 @@ def train(request: Train, out: Console) -> None:
 def distill(request: Distill, out: Console) -> None:
     world = world_here()
     recipe = recipe_of(request, world)
-    teachers = Path(request.teachers)
+    teachers = expanded(request.teachers)
     if not teachers.is_dir():
         raise ValueError(f"--teachers: there is no folder {teachers}; 'onefold train {request.recipe}' makes one")
     perturbation = recipe.distill.perturbation
     name = recipe.distill.method + ("" if perturbation == "none" else f"-{perturbation}")
-    folder = Path(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/{name}")
-    source = world.in_turn(lambda: source_of(recipe))
-    say(summary(recipe, source, student=True))
+    folder = expanded(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/{name}")
+    source = None
+    if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
+        if method_named(recipe.distill.method).needs_teachers:
+            teacher_runs(teachers, recipe.members)  # refused before data are read, where they are not finished
+        source = world.in_turn(lambda: source_of(recipe))
+        say(summary(recipe, source, student=True))
     with display() as shown:
         result = distill_run(recipe, folder, teachers, source=source, progress=shown.stage(name))
     if world.rank:
@@ -63,13 +77,26 @@ def distill(request: Distill, out: Console) -> None:
     say(f"next: onefold report {teachers} {folder}")
 
 
+def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str, Any]]) -> bool:
+    """Whether all runs are done, so that nobody has to look at the data; a folder of another recipe is refused."""
+    runs = [RunFolder(folder) for folder in folders]
+    for run, about in zip(runs, abouts, strict=True):
+        run.check_same(to_dict(recipe), run.about | about)
+    return all(run.finished for run in runs)
+
+
 def recipe_of(request: Train | Distill, world: World) -> Recipe:
     """The recipe with its flags, checked."""
     recipe = request.fields.checked()
     device_here(recipe.device, world)  # a device that is not there is refused before data are read
+    settings_of(recipe, recipe.seed)  # and numbers that make no sense
     if request.download:
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, download=True))
     return recipe
+
+
+def expanded(path: str) -> Path:
+    return Path(path).expanduser()  # --out=~/runs reaches us as it is
 
 
 def members_of(given: str | None, members: int) -> list[int] | None:
@@ -80,6 +107,8 @@ def members_of(given: str | None, members: int) -> list[int] | None:
     if not all(word.strip().isdecimal() for word in words):
         raise ValueError(f"--members: expected numbers of teachers such as 2,3, got '{given}'")
     chosen = [int(word) for word in words]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"--members: expected each teacher once, got '{given}'")
     if any(m >= members for m in chosen):
         raise ValueError(
             f"--members: expected teachers from 0 to {members - 1}, got '{given}'; "

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from onefold.report import COLUMNS, Section, cell, headings
 
@@ -16,12 +17,12 @@ def section_table(section: Section, width: int) -> Table:
     """A table of a report; deviations stand below the means where there is no room beside them."""
     roomy = width >= ROOM
     between = " ± " if roomy else "\n±"
-    table = new_table(f"{section.title}: {section.rows[0].examples:,} test images", roomy)
+    table = new_table(Text(f"{section.title}: {section.rows[0].examples:,} test images"), roomy)
     for heading in headings(section.columns):
         table.add_column(heading if roomy else heading.replace("/", "/\n"), justify="right", no_wrap=True)
     for row in section.rows:
         cells = [between.join(filter(None, cell(row, column))) for column in section.columns]
-        table.add_row(row.label, *cells, end_section=not roomy)
+        table.add_row(Text(row.label), *cells, end_section=not roomy)
     return table
 
 
@@ -34,11 +35,11 @@ def metrics_table(rows: Sequence[tuple[str, dict[str, float]]]) -> Table:
     for name, metrics in rows:
         cells = [f"{metrics[c.key] * c.scale:.{c.digits}f}" if c.key in metrics else "–" for c in columns]
         cells.append(f"{metrics['temperature']:.3f}" if "temperature" in metrics else "–")
-        table.add_row(name, *cells)
+        table.add_row(Text(name), *cells)  # a path may hold what looks like markup
     return table
 
 
-def new_table(title: str | None, roomy: bool) -> Table:
+def new_table(title: Text | None, roomy: bool) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 2 if roomy else 1, 0, 0), pad_edge=False)
     table.add_column("network", overflow="fold")
     return table

@@ -60,7 +60,7 @@ def described(loss: float, lr: float, rate: float) -> str:
 
 def say(text: str) -> None:
     """A sentence beside the results."""
-    Console(stderr=True, quiet=hushed()).print(text, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True, quiet=hushed()).print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 class Bars:
@@ -69,7 +69,7 @@ class Bars:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),  # a path may hold what looks like it
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.fields[detail]}"),
@@ -116,7 +116,7 @@ class BarStage:
             self.task = None
 
     def message(self, text: str) -> None:
-        self.bars.console.print(text, markup=False, highlight=False)
+        self.bars.console.print(text, markup=False, emoji=False, highlight=False)
 
 
 class Lines:
@@ -171,4 +171,4 @@ class LineStage:
         return (now - then) / max(done - before, 1) * (total - done)
 
     def message(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)

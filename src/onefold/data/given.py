@@ -56,6 +56,8 @@ class GivenLoader:
                     f"DataLoader: expected batches (x, y) of two tensors, got {kind(batch)} at step {step}"
                 )
             x, y = batch
+            if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+                raise ValueError(f"DataLoader: expected integer class indices as labels, got {y.dtype} at step {step}")
             if self.classes is not None and readable(y):
                 check_range(y, range(self.classes), partial("example {1} of batch {0}".format, step))
             yield as_input(x.to(self.device, non_blocking=True)), y.to(self.device, torch.long, non_blocking=True)

@@ -51,7 +51,7 @@ def load_npz(given_path: str, options: Options) -> Source:
             notes += [f"{split}_x read as {layout}"] if layout else []
     classes = class_names(given, arrays["train"].y)
     for split, part in arrays.items():
-        check_range(part.y, classes, partial("{}_y[{}]".format, split))
+        check_range(part.y, classes, partial("{}, {}_y[{}]".format, path, split))
     division = divide({split: part.y for split, part in arrays.items()}, options)
     train, val, test = (arrays[split].take(indices) for split, indices in division[:3])
     return from_arrays(name, train, val, test, classes, notes=(*notes, *division.notes))

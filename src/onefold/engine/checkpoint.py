@@ -35,13 +35,18 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 def load(path: Path) -> dict[str, Any]:
     """The state that `save` was given; nothing is unpickled."""
+    if not path.exists():
+        raise ValueError(f"{path}: expected a checkpoint, got no such file; remove {path.parent} to begin anew")
     try:
         with safetensors.safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
         state: dict[str, Any] = unpack(tensors, json.loads(metadata[KEY]))
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"{path}: expected a checkpoint, got a damaged or foreign file ({error})") from None
+        raise ValueError(
+            f"{path}: expected a checkpoint, got a damaged or foreign file ({error}); "
+            f"remove {path.parent} to begin anew"
+        ) from None
     return state
 
 

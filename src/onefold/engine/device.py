@@ -17,7 +17,9 @@ def device_named(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"device: expected auto, cpu, cuda or cuda:N, got {name!r}") from None
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device: expected auto, cpu, cuda or cuda:N, got {name!r}")
     if device.type == "cuda" and not cuda:
         raise ValueError(f"device: expected a device that is here, got {name!r} and no CUDA; use 'cpu' or 'auto'")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

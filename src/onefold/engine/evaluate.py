@@ -98,6 +98,8 @@ def evaluate_run(folder: Path | str) -> dict[str, float]:
 def stored(run: RunFolder) -> dict[str, tuple[Tensor, Tensor]]:
     """Labels and log-probabilities of every split in a run's folder."""
     found = {split: run.predictions(split) for split in ("val", "test")}
+    if not any(found.values()):
+        raise ValueError(f"{run.path}: expected predictions of a val or test split, got none; give them when it is run")
     return {split: (torch.from_numpy(p[0]), torch.from_numpy(floats(p[1]))) for split, p in found.items() if p}
 
 

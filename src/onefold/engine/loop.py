@@ -20,6 +20,7 @@ from onefold.engine.signals import Interrupted, interruptions
 from onefold.engine.training import Training
 from onefold.types import Ensemble
 
+ODD = "NaN or infinite"
 LOOK = 1.0  # seconds between two reports of progress
 
 
@@ -78,7 +79,10 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
                     stop_if(told, keeper, at.step, total)
                 yield
             if at.step != (epoch + 1) * steps:
-                raise ValueError(f"train: expected {steps} batches in every epoch, got {at.step - epoch * steps}")
+                raise ValueError(
+                    f"train: expected {steps} batches in every epoch, got {at.step - epoch * steps}; "
+                    "a DataLoader has to be one that can be iterated again for every epoch"
+                )
 
             if training.val is not None and ((epoch + 1) % settings.eval_every == 0 or at.step == total):
                 evaluate(training, keeper, at, epoch + 1)
@@ -107,6 +111,7 @@ def one_step(training: Training, x: Tensor, labels: Tensor, losses: Losses, step
         return training.step(x, labels)
     except ValueError as error:
         check_finite(losses, step, keeper.last)
+        refuse_inputs(f"train: expected finite inputs, got {ODD} values in the batch of step {step + 1}", [x])
         if not weights_finite(training.student) or not answers_finite(training.student.at_rest, [x]):
             raise diverged(step + 1, "the network's answers are not finite", training.rate, keeper.last) from error
         raise
@@ -121,10 +126,12 @@ def evaluate(training: Training, keeper: Keeper, at: Position, epoch: int) -> No
     try:
         metrics = measure(served, method.predict, training.val, training.classes, training.job.world)
     except ValueError as error:
+        refuse_inputs(f"val: expected finite inputs, got {ODD} values", (x for x, _ in training.val.batches()))
         if not answers_finite(served, (x for x, _ in training.val.batches())):
             raise diverged(at.step, "the network's answers are not finite", training.rate, keeper.last) from error
         raise
     keeper.log({"kind": "val", "step": at.step, "epoch": epoch} | metrics)
+    training.schedule.measured(metrics)
     if at.best is None or metrics["acc"] > at.best.acc:
         at.best = Best(at.step, epoch, metrics["acc"])
         keeper.save_best(at.step, training.evaluated)
@@ -144,6 +151,12 @@ def save(training: Training, keeper: Keeper, losses: Losses, at: Position, pace:
 @torch.no_grad()
 def answers_finite(ensemble: Ensemble, inputs: Iterable[Tensor]) -> bool:
     return all(bool(ensemble(x).isfinite().all()) for x in inputs)
+
+
+def refuse_inputs(reason: str, inputs: Iterable[Tensor]) -> None:
+    """Blames the inputs where they are to blame, and not the network they broke."""
+    if not all(bool(x.isfinite().all()) for x in inputs):
+        raise ValueError(f"{reason}; mend the data, or leave those examples out")
 
 
 def refuse_broken(training: Training, keeper: Keeper, step: int) -> None:

@@ -29,6 +29,10 @@ def build_network(
     mean, std = statistics
     channels = ChannelStatistics(tuple(mean), tuple(std))
     wide = re.fullmatch(r"wrn(\d+)x(\d+)", name)
+    if name != "mlp" and (wide or name in NAMES) and image_size is not None and len(image_size) != 2:
+        raise ValueError(
+            f"network: '{name}' is for images, and the examples are of shape {list(image_size)}; use 'mlp'"
+        )
     if wide is not None:
         return wide_resnet(int(wide[1]), int(wide[2]), classes, channels, channels.channels)
     if name == "resnet18-small":

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
-from onefold.data import Augmentation, Split, labels_of, loader_for
-from onefold.data.split import check_range
+from onefold.data import Arrays, Augmentation, Split, labels_of, loader_for
+from onefold.data.split import MOST, check_range
 from onefold.methods import AnyStudent
 from onefold.perturb import none
 from onefold.perturb.direction import check_inputs
-from onefold.types import check_classes
+from onefold.types import check_classes, check_labels
 
 if TYPE_CHECKING:
     from onefold.engine.step import Loss
@@ -25,14 +25,30 @@ if TYPE_CHECKING:
 EXAMPLES = 8
 
 
-def example_of(split: Split, augment: Augmentation | None, device: torch.device) -> tuple[Tensor, Tensor]:
+def example_of(
+    split: Split, augment: Augmentation | None, device: torch.device, name: str = "train"
+) -> tuple[Tensor, Tensor]:
     """The first examples of a split, as the network will see them."""
+    check_finite_inputs(name, split)
     loader = loader_for(split, EXAMPLES, train=False, augment=augment, device=device, workers=0)
     for x, labels in loader.batches():
         if x.is_floating_point() and not bool(x[:EXAMPLES].isfinite().all()):
-            raise ValueError("train: expected finite inputs, got NaN or infinite values in the first examples")
+            raise ValueError(f"{name}: expected finite inputs, got NaN or infinite values in the first examples")
         return x[:EXAMPLES], labels[:EXAMPLES]
-    raise ValueError("train: expected at least one batch, got none")
+    raise ValueError(f"{name}: expected at least one batch, got none")
+
+
+def check_finite_inputs(name: str, split: Split) -> None:
+    """Refuses arrays in which a value is not finite, each example by its index."""
+    if not isinstance(split, Arrays) or not split.x.is_floating_point():
+        return
+    odd = (~split.x.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
+    if odd:
+        listed = f"{odd[:MOST]}" + (" and more" if len(odd) > MOST else "")
+        raise ValueError(
+            f"{name}: expected finite inputs, got NaN or infinite values in {len(odd)} examples: {listed}; "
+            "mend them or leave them out"
+        )
 
 
 def check_loaders(job: Job) -> None:
@@ -67,6 +83,8 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
                 targets = job.teachers(x)
             check_classes(answers, targets)
     classes = int(answers.shape[-1])
+    if classes < 2:
+        raise ValueError(f"net: expected at least two classes, got a network that answers {classes}")
     for name, split in {"train": job.train, "val": job.val, "test": job.test}.items():
         if split is not None:
             check_labels_of(name, split, classes)
@@ -74,8 +92,27 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
         value = loss(x, labels)
     if not bool(value.isfinite()):
         raise ValueError(f"train: expected a finite loss before the first step, got {float(value)}; look at the inputs")
+    check_evaluated(job, student, classes)
     check_smallest_batch(job, student, x)
     return classes
+
+
+def check_evaluated(job: Job, student: AnyStudent, classes: int) -> None:
+    """Asks the network about the first examples of the other splits, and not first when an epoch is over."""
+    for name, split in {"val": job.val, "test": job.test}.items():
+        if split is None:
+            continue
+        x, labels = example_of(split, job.augment, job.device, name)
+        try:
+            check_labels(labels, classes, x.shape[0])
+            with torch.no_grad():
+                student.at_rest(x)
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).split("\n")[0]
+            raise ValueError(
+                f"{name}: expected inputs and labels like those of train, got {x.dtype} {list(x.shape)} and "
+                f"{labels.dtype} {list(labels.shape)}: {reason}"
+            ) from error
 
 
 def check_labels_of(name: str, split: Split, classes: int) -> None:
@@ -116,11 +153,10 @@ def check_space(job: Job, x: Tensor) -> None:
 
 def check_smallest_batch(job: Job, student: AnyStudent, x: Tensor) -> None:
     """Refuses a last batch of one example where BatchNorm could not normalise it."""
-    if isinstance(job.train, DataLoader) or not hasattr(job.train, "__len__"):
+    optim, (count, batch, drop_last) = job.settings.optim, batching(job)
+    if not batch:
         return
-    optim = job.settings.optim
-    last = len(job.train) % optim.batch_size
-    sizes = [min(optim.batch_size, len(job.train)), *([last] if last and not optim.drop_last else [])]
+    sizes = [min(batch, count), *([count % batch] if count % batch and not drop_last else [])]
     smallest = min(job.world.smallest_piece(size, optim.accumulate) for size in sizes)
     if smallest > 1:
         return
@@ -131,6 +167,17 @@ def check_smallest_batch(job: Job, student: AnyStudent, x: Tensor) -> None:
         if "more than 1 value per channel" not in str(error):
             raise
         raise ValueError(
-            f"batch_size: {len(job.train)} examples in batches of {optim.batch_size} (worked through in "
+            f"batch_size: {count} examples in batches of {batch} (worked through in "
             f"{optim.accumulate} parts) leave a single one for BatchNorm, which needs two; choose another batch_size"
         ) from None
+
+
+def batching(job: Job) -> tuple[int, int, bool]:
+    """How many examples come in batches of what size, and whether a partial one is left out; zeros if unknown."""
+    if not isinstance(job.train, DataLoader):
+        known = len(job.train) if hasattr(job.train, "__len__") else 0
+        return known, job.settings.optim.batch_size if known else 0, job.settings.optim.drop_last
+    sampler, size = job.train.sampler, job.train.batch_size
+    if size is None or isinstance(job.train.dataset, IterableDataset) or not isinstance(sampler, Sized):
+        return 0, 0, False
+    return len(sampler), size, job.train.drop_last

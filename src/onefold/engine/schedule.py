@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 
 class Schedule(Protocol):
@@ -17,6 +17,9 @@ class Schedule(Protocol):
         """Sets the rates; returns that of the weights."""
 
     def after(self) -> None: ...
+
+    def measured(self, metrics: dict[str, float]) -> None:
+        """Told what an evaluation found."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -52,6 +55,9 @@ class WarmupCosine:
     def after(self) -> None:
         """Nothing to remember."""
 
+    def measured(self, metrics: dict[str, float]) -> None:
+        """The rate depends on the step alone."""
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 
@@ -71,8 +77,25 @@ class Given:
     def after(self) -> None:
         self.scheduler.step()
 
+    def measured(self, metrics: dict[str, float]) -> None:
+        """It goes by the steps."""
+
     def state_dict(self) -> dict[str, Any]:
         return self.scheduler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.scheduler.load_state_dict(state)
+
+
+class OnPlateau(Given):
+    """ReduceLROnPlateau, stepped once an evaluation: with the NLL, or with the accuracy where more is better."""
+
+    def __init__(self, scheduler: ReduceLROnPlateau) -> None:
+        super().__init__(scheduler)
+        self.plateau = scheduler
+
+    def after(self) -> None:
+        """It goes by what is measured."""
+
+    def measured(self, metrics: dict[str, float]) -> None:
+        self.plateau.step(metrics["acc" if self.plateau.mode == "max" else "nll"])

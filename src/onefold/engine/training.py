@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim import Optimizer
 
 from onefold.data import Arrays, Augmentation, Loader, Split, loader_for
 from onefold.data.order import draw_seed
@@ -20,19 +19,18 @@ from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.ema import MovingAverage
+from onefold.engine.factories import OptimizerFactory, SchedulerFactory, optimizer_for, schedule_for
 from onefold.engine.preflight import blaming, check_job, check_loaders, check_space, example_of
-from onefold.engine.schedule import Given, Schedule, WarmupCosine
+from onefold.engine.schedule import Schedule
 from onefold.engine.settings import Settings
 from onefold.engine.step import Loss, Step, distillation_loss, training_step
-from onefold.ensemble import BatchEnsemble, Teachers
+from onefold.ensemble import Teachers
 from onefold.fast.convolve import Gradients
 from onefold.methods import AnyStudent, Method, Perturbing, with_hyperparameters
 from onefold.perturb import PIXELS, InputSpace
 from onefold.types import Ensemble
 
 LARGE = 1 << 25  # numbers in a batch that is only looked at
-OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
-SchedulerFactory = Callable[[Optimizer], LRScheduler]
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +168,7 @@ def prepare(job: Job) -> Training:
         classes=classes,
     )
     val, test = (None if split is None else evaluation_loader(job, split, classes) for split in (job.val, job.test))
-    schedule = schedule_for(optimizer, settings, len(train), job.scheduler)
+    schedule = schedule_for(optimizer, settings, len(train), job.scheduler, measured=job.val is not None)
     common, own = draw_seed("steps", settings.seed, 0), draw_seed("networks", settings.seed, job.world.rank)
     job.world.seed(common, own, job.device, network_draws)
     return Training(job, classes, student, step, optimizer, schedule, ema, train, val, test)
@@ -179,7 +177,9 @@ def prepare(job: Job) -> Training:
 def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:
     batch_size = 2 * job.settings.optim.batch_size  # no gradients are kept
     if job.device.type == "cuda" and isinstance(split, Arrays):
-        batch_size = max(batch_size, min(1024, LARGE // max(split.x[0].numel(), 1)))  # small images fill a GPU in crowds
+        batch_size = max(
+            batch_size, min(1024, LARGE // max(split.x[0].numel(), 1))
+        )  # small images fill a GPU in crowds
     return loader_for(
         split,
         batch_size,
@@ -192,38 +192,3 @@ def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:
         whole_batches=True,
         classes=classes,
     )
-
-
-def optimizer_for(
-    student: AnyStudent, settings: Settings, factory: OptimizerFactory | None, fast: bool = False
-) -> Optimizer:
-    """SGD with Nesterov momentum, or what the user's factory makes of the student's groups."""
-    optim = settings.optim
-    groups = student.parameter_groups(optim.lr, optim.weight_decay)
-    if factory is None:
-        if fast:  # a captured step reads its rates from tensors
-            device = next(student.parameters()).device
-            groups = [group | {"lr": torch.tensor(float(group["lr"]), device=device)} for group in groups]
-        return SGD(groups, lr=optim.lr, momentum=optim.momentum, nesterov=optim.momentum > 0, fused=fast or None)
-    optimizer = factory(groups)
-    if not isinstance(optimizer, Optimizer):
-        raise ValueError(f"optimizer: expected a function that returns a torch optimizer, got {optimizer!r}")
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("optimizer: expected one that takes a step from one gradient, got LBFGS")
-    if not isinstance(optimizer, SGD) and isinstance(student, BatchEnsemble):
-        # Others take out the gradient's scale, and the factors need no rate of their own.
-        optimizer = factory(student.parameter_groups(optim.lr, optim.weight_decay, adaptive=True))
-    return optimizer
-
-
-def schedule_for(optimizer: Optimizer, settings: Settings, steps: int, factory: SchedulerFactory | None) -> Schedule:
-    """Warm-up and cosine over all `steps` of every epoch, or what the user's factory makes."""
-    if factory is None:
-        warmup = settings.optim.warmup_epochs * steps
-        return WarmupCosine(optimizer, settings.epochs * steps, warmup, settings.optim.warmup_start)
-    scheduler = factory(optimizer)
-    if isinstance(scheduler, ReduceLROnPlateau):
-        raise ValueError("scheduler: expected one that is stepped without a metric, got ReduceLROnPlateau")
-    if not isinstance(scheduler, LRScheduler):
-        raise ValueError(f"scheduler: expected a function that returns a torch scheduler, got {scheduler!r}")
-    return Given(scheduler)

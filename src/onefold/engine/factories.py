@@ -1,0 +1,84 @@
+"""The optimizer and the schedule of a training: the paper's, or what the user's functions make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import LBFGS, SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from onefold.engine.schedule import Given, OnPlateau, Schedule, WarmupCosine
+from onefold.engine.settings import Settings
+from onefold.ensemble import BatchEnsemble
+from onefold.methods import AnyStudent
+
+OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
+SchedulerFactory = Callable[[Optimizer], LRScheduler]
+
+
+def optimizer_for(
+    student: AnyStudent, settings: Settings, factory: OptimizerFactory | None, fast: bool = False
+) -> Optimizer:
+    """SGD with Nesterov momentum, or what the user's factory makes of the student's groups.
+
+    The `fast` SGD updates everything in a few kernels and reads its rates from tensors, so that it can be captured.
+    """
+    optim = settings.optim
+    groups = student.parameter_groups(optim.lr, optim.weight_decay)
+    if factory is None:
+        if fast:
+            device = next(student.parameters()).device
+            groups = [group | {"lr": torch.tensor(float(group["lr"]), device=device)} for group in groups]
+        return SGD(groups, lr=optim.lr, momentum=optim.momentum, nesterov=optim.momentum > 0, fused=fast or None)
+    if not callable(factory):
+        raise ValueError(
+            "optimizer: expected a function of parameter groups that returns a torch optimizer, such as "
+            f"lambda groups: AdamW(groups), got a {type(factory).__name__} object"
+        )
+    optimizer = factory(groups)
+    if not isinstance(optimizer, Optimizer):
+        raise ValueError(f"optimizer: expected a function that returns a torch optimizer, got {optimizer!r}")
+    if isinstance(optimizer, LBFGS):
+        raise ValueError("optimizer: expected one that takes a step from one gradient, got LBFGS")
+    known = {id(p) for group in groups for p in group["params"]}
+    if any(id(p) not in known for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError(
+            "optimizer: expected one of the parameter groups it is given, got one of other parameters; the student is "
+            "made of a copy of the network, so that the parameters of `net` itself never move"
+        )
+    if not isinstance(optimizer, SGD) and isinstance(student, BatchEnsemble):
+        # Others take out the gradient's scale, and the factors need no rate of their own.
+        optimizer = factory(student.parameter_groups(optim.lr, optim.weight_decay, adaptive=True))
+    return optimizer
+
+
+def schedule_for(
+    optimizer: Optimizer, settings: Settings, steps: int, factory: SchedulerFactory | None, *, measured: bool
+) -> Schedule:
+    """Warm-up and cosine over all `steps` of every epoch, or what the user's factory makes.
+
+    `measured` says whether there is a validation split, whose metrics a plateau can be seen in.
+    """
+    total = settings.epochs * steps
+    if factory is None:
+        return WarmupCosine(optimizer, total, settings.optim.warmup_epochs * steps, settings.optim.warmup_start)
+    scheduler = factory(optimizer) if callable(factory) else factory
+    if not callable(factory) or not isinstance(scheduler, LRScheduler):
+        raise ValueError(
+            f"scheduler: expected a function of the optimizer that returns a torch scheduler, got {scheduler!r}"
+        )
+    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
+        raise ValueError("scheduler: expected one of the optimizer it is given, got one of another optimizer")
+    planned = getattr(scheduler, "total_steps", None)  # OneCycleLR ends with an error after so many
+    if isinstance(planned, int) and planned < total:
+        raise ValueError(
+            f"scheduler: {type(scheduler).__name__} was made for {planned} steps, and training takes {total} "
+            f"({settings.epochs} epochs of {steps}); a scheduler is stepped once a step, not once an epoch"
+        )
+    if not isinstance(scheduler, ReduceLROnPlateau):
+        return Given(scheduler)
+    if not measured:
+        raise ValueError("scheduler: ReduceLROnPlateau is told what was measured on validation data, and needs val")
+    return OnPlateau(scheduler)
