@@ -7,8 +7,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from onefold.methods import check_pair, method_named, perturbation_named
-
 
 @dataclass(frozen=True)
 class DataRecipe:
@@ -92,6 +90,8 @@ class Recipe:
     """epochs between evaluations on the validation split"""
 
     def __post_init__(self) -> None:
+        from onefold.methods import check_pair, method_named, perturbation_named  # torch: not for a page of help
+
         for name, value in leaves(self).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name}: expected a finite number, got {value}")

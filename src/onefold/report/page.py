@@ -8,10 +8,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
-from onefold.report.diagram import FEW, reliability_svg
 from onefold.report.runs import collect
 from onefold.report.table import Row, Section, cell, headings, sections
 from onefold.run import write_aside
@@ -42,6 +38,10 @@ def report(
 
 
 def page(tables: Sequence[Section], title: str, introduction: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
+    import jinja2  # this and matplotlib are loaded when there is something to draw
+
+    from onefold.report.diagram import FEW
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("onefold.report", "."),
         autoescape=True,
@@ -78,6 +78,10 @@ def as_shown(section: Section) -> dict[str, Any]:
 
 
 def shown_row(row: Row, section: Section) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    from onefold.report.diagram import reliability_svg
+
     count = "1 network" if row.networks == 1 else f"{row.networks} networks"
     if row.label.startswith("ensemble"):
         count = count.replace("network", "ensemble")
