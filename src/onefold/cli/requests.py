@@ -49,7 +49,7 @@ class Demo:
     out: str = "runs/demo"
     """folder for the runs and the page"""
     workers: int | None = None
-    """processes that share the work, half a GB each; two where there are two cores, if nothing is said"""
+    """processes that share the work, three quarters of a GB each; two where there are two cores, if nothing is said"""
 
 
 @dataclass(frozen=True)
