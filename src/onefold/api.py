@@ -14,6 +14,7 @@ from onefold.data import Augmentation, CropFlip, Split, as_split, loader_for
 from onefold.engine import Job, Progress, Result, Settings, conduct
 from onefold.engine.device import device_named, placed
 from onefold.engine.evaluate import answers
+from onefold.engine.event_files import check_log
 from onefold.engine.training import OptimizerFactory, SchedulerFactory
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, check_pair, method_named, perturbation_named
@@ -60,6 +61,7 @@ def distill(
     workers: int | None = None,
     device: str | torch.device = "auto",
     out: Path | str | None = None,
+    log: str | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Teachers become one network: `result.model`, of the class of `net` and with its keys. `net` stays as it is.
@@ -78,7 +80,9 @@ def distill(
         accumulate: parts a batch is worked through in, where it does not fit at once.
         ema: decay of a moving average of the weights, which is then what is evaluated and served.
         out: a run folder. The same call goes on from what is there; one with other settings is refused.
+        log: "tensorboard" for event files in `out/tensorboard`.
     """
+    check_log(log, out)
     method, perturbation = method_named(method), perturbation_named(perturbation)
     if not isinstance(net, nn.Module):
         raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
@@ -130,7 +134,7 @@ def distill(
         optimizer=optimizer,
         scheduler=scheduler,
     )
-    return conduct(job, None if out is None else RunFolder(out), record(job), {"kind": "python"}, progress)
+    return conduct(job, None if out is None else RunFolder(out), record(job), {"kind": "python"}, progress, log)
 
 
 def evaluate(

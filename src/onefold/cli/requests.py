@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -63,6 +63,8 @@ class Train:
     """folder for the teachers; runs/RECIPE/seed-SEED/teachers, if nothing is said"""
     download: bool = False
     """fetch the data set if it is not there, as --data.download does"""
+    log: Literal["tensorboard"] | None = None
+    """tensorboard: event files in each run's folder, for `tensorboard --logdir runs`"""
     fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
 
 
@@ -77,6 +79,8 @@ class Distill:
     """folder for the student; runs/RECIPE/seed-SEED/METHOD, if nothing is said"""
     download: bool = False
     """fetch the data set if it is not there, as --data.download does"""
+    log: Literal["tensorboard"] | None = None
+    """tensorboard: event files in each run's folder, for `tensorboard --logdir runs`"""
     fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
 
 

@@ -13,6 +13,7 @@ from onefold.cli.tables import metrics_table
 from onefold.cli.terminal import display, say
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.device import device_named
+from onefold.engine.event_files import check_log
 from onefold.recipe import Recipe
 
 
@@ -27,7 +28,8 @@ def train(request: Train, out: Console) -> None:
     source = source_of(recipe)
     say(summary(recipe, source, student=False))
     with display() as shown:
-        results = train_teachers(recipe, folder, members=members, source=source, progress=shown.stage("training"))
+        shown_as = shown.stage("training")
+        results = train_teachers(recipe, folder, members=members, source=source, progress=shown_as, log=request.log)
     out.print(metrics_table([(r.folder.name if r.folder else "", r.metrics) for r in results]))
     say(f"teachers: {folder}")
     missing = [m for m in range(recipe.members) if not (folder / f"teacher-{m}" / "result.json").exists()]
@@ -48,7 +50,7 @@ def distill(request: Distill, out: Console) -> None:
     source = source_of(recipe)
     say(summary(recipe, source, student=True))
     with display() as shown:
-        result = distill_run(recipe, folder, teachers, source=source, progress=shown.stage(name))
+        result = distill_run(recipe, folder, teachers, source=source, progress=shown.stage(name), log=request.log)
     compared = [(name, result.metrics)]
     if len(list(teachers.glob("teacher-*"))) == recipe.members:  # else the student had some of them only
         compared.insert(0, ("teachers together", evaluate_run(teachers)))
@@ -59,6 +61,7 @@ def distill(request: Distill, out: Console) -> None:
 
 def recipe_of(request: Train | Distill) -> Recipe:
     """The recipe with its flags, checked."""
+    check_log(request.log, request.out or "runs")  # what is missing is told before data are read
     recipe = request.fields.checked()
     device_named(recipe.device)  # a device that is not there is refused before data are read
     if request.download:

@@ -167,6 +167,8 @@ def end(crew: Sequence[Worker], how: signal.Signals) -> None:
         elif worker.idle and not worker.wire.closed:
             with contextlib.suppress(OSError):
                 worker.wire.send(None)
+        elif worker.task is None:
+            worker.process.kill()  # it is still starting and has nothing to save
         elif worker.process.pid is not None and worker.process.is_alive():
             os.kill(worker.process.pid, how)
     until = time.monotonic() + PATIENCE

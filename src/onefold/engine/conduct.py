@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from onefold.engine.device import own_randomness, placed
 from onefold.engine.environment import environment
+from onefold.engine.event_files import check_log, event_files
 from onefold.engine.keeper import Keeper
 from onefold.engine.loop import fit
 from onefold.engine.pack import pack
@@ -28,17 +29,19 @@ def conduct(
     recipe: dict[str, Any] | None = None,
     about: dict[str, Any] | None = None,
     progress: Progress | None = None,
+    log: str | None = None,
 ) -> Result:
     """Trains, or goes on, or finds that all is done; evaluates the best network and keeps it.
 
     `recipe` is what was asked for and `about` what the folder is: both are recorded, and a folder in which they differ
-    is refused.
+    is refused. With `log` "tensorboard" the folder gets event files, too.
     """
     progress = Silent() if progress is None else progress
+    check_log(log, None if run is None else run.path)
     with own_randomness(job.device), placed(job.teachers, job.device):
         training = prepare(job)
-        keeper = Keeper(run)
         if run is None:
+            keeper = Keeper(None)
             return finish(training, fit(training, keeper, progress), keeper)
         recipe, about = recipe or {}, describe(training) | (about or {})
         if run.finished:
@@ -47,7 +50,9 @@ def conduct(
             return finished_result(run, served_network(job.method, training.student))
         pack(training.state_dict())  # what cannot be stored is refused now
         run.begin(recipe, about, environment(job.device), COPIES * size_of(training.student))
-        with run.held():
+        per_step = training.train.examples / len(training.train)
+        with run.held(), event_files(log, run.path, per_step) as events:
+            keeper = Keeper(run, events)
             return finish(training, fit(training, keeper, progress), keeper)
 
 

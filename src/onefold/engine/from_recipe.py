@@ -12,6 +12,7 @@ from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
 from onefold.engine.conduct import conduct
 from onefold.engine.device import device_named, own_randomness
+from onefold.engine.event_files import check_log
 from onefold.engine.networks import build_network, network_of
 from onefold.engine.progress import Progress, Silent
 from onefold.engine.result import Result, finished_result, served_network
@@ -34,12 +35,14 @@ def train_teachers(
     members: Sequence[int] | None = None,
     source: Source | None = None,
     progress: Progress | None = None,
+    log: str | None = None,
 ) -> list[Result]:
     """Trains M networks with labels into `folder/teacher-0`, ...; some of them with `members`.
 
     Each has a seed of its own, made of the recipe's and its number, so that it comes out the same whoever else is
     trained. Those that are finished are left as they are.
     """
+    check_log(log, folder)
     chosen = list(range(recipe.members)) if members is None else list(members)
     for m in chosen:
         if isinstance(m, bool) or not isinstance(m, int) or not 0 <= m < recipe.members:
@@ -57,7 +60,7 @@ def train_teachers(
             source = loaded(recipe) if source is None else source
             progress.message(f"teacher {m} ({place} of {len(chosen)})")
             seed = draw_seed("teacher", recipe.seed, m)
-            done = carry_out(recipe, run, source, method, perturbation, None, seed, about, progress)
+            done = carry_out(recipe, run, source, method, perturbation, None, seed, about, progress, log)
         results.append(done)
     return results
 
@@ -69,8 +72,10 @@ def distill_run(
     *,
     source: Source | None = None,
     progress: Progress | None = None,
+    log: str | None = None,
 ) -> Result:
     """Trains the recipe's student on the first M teachers in a folder that `train_teachers` has filled."""
+    check_log(log, folder)
     progress = Silent() if progress is None else progress
     method, perturbation = method_named(recipe.distill.method), perturbation_named(recipe.distill.perturbation)
     run = RunFolder(folder)
@@ -83,7 +88,7 @@ def distill_run(
     if teachers is not None:
         check_data(teachers_folder, recipe.members, recipe.data.source, source)
     seed = draw_seed("student", recipe.seed)
-    return carry_out(recipe, run, source, method, perturbation, teachers, seed, about, progress)
+    return carry_out(recipe, run, source, method, perturbation, teachers, seed, about, progress, log)
 
 
 def carry_out(
@@ -96,6 +101,7 @@ def carry_out(
     seed: int,
     about: dict[str, Any],
     progress: Progress,
+    log: str | None,
 ) -> Result:
     """Trains one network of a recipe."""
     device = device_named(recipe.device)
@@ -123,7 +129,7 @@ def carry_out(
         space=space_of(source),
         workers=recipe.data.workers,
     )
-    return conduct(job, run, to_dict(recipe), about, progress)
+    return conduct(job, run, to_dict(recipe), about, progress, log)
 
 
 def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progress) -> Result | None:
