@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -165,7 +166,7 @@ CIFAR = ["train", "cifar10"]
         (["report"], "report needs the folder of a run; for example: onefold report"),
         (["report", "no/where"], "no/where: there is no such folder; give the folder of a run"),
         (["demo", "--seeds", "0"], "--seeds: expected at least 1, got 0"),
-        (["demo", "--seeds", "few"], "--seeds: expected a whole number or None, got 'few'"),
+        (["demo", "--seeds", "few"], "--seeds: expected a whole number, got 'few'"),
         (["demo", "--workers", "0"], "--workers: expected at least 1, got 0"),
     ],
 )
@@ -244,6 +245,17 @@ def test_divergence_and_bugs_are_no_mistakes_of_the_user(capsys: Capture, monkey
 
 
 # From data to a report
+
+
+def test_the_next_command_keeps_what_was_changed(tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "two words"
+    words = [*QUICK, "--data.no-augment", "--optim.clip", "2"]
+    assert main(["train", "digits", *words, "--out", str(folder)]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("next: ")]
+    program, *rest = shlex.split(line.removeprefix("next: "))
+    assert program == "onefold"
+    again, given = parse(rest), parse(["distill", "digits", "--teachers", str(folder), *words])
+    assert again == given
 
 
 def test_train_distill_evaluate_report(teachers: Path, tmp_path: Path, capsys: Capture) -> None:

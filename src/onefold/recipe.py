@@ -73,19 +73,24 @@ class Recipe:
     """A complete training, of teachers or of a student."""
 
     name: str
+    """what the recipe is called"""
     network: str = "wrn28x1"
-    """wrn28xK, resnet18-small, resnet50 or mlp"""
+    """wrnDxK (depth D, width K) such as wrn28x1, resnet18-small, resnet50 or mlp"""
     members: int = 4
     """M: teachers to train, and members of the student"""
     epochs: int = 200
+    """passes over the training images"""
     seed: int = 0
+    """where every random draw comes from; another one is a repetition"""
     data: DataRecipe = field(default_factory=DataRecipe)
     optim: OptimRecipe = field(default_factory=OptimRecipe)
     distill: DistillRecipe = field(default_factory=DistillRecipe)
     device: str = "auto"
     """auto, cpu, cuda or cuda:N"""
     precision: Literal["float32", "bf16"] = "float32"
+    """bf16: autocast where it is safe"""
     compile: bool = False
+    """compile the step with torch.compile"""
     eval_every: int = 1
     """epochs between evaluations on the validation split"""
 

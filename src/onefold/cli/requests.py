@@ -44,7 +44,7 @@ def first_fields() -> Fields:
 class Demo:
     """The whole story on hand-written digits that come with the package, on a CPU, in a minute or two."""
 
-    seeds: int | None = None
+    seeds: int = 3
     """how often everything is repeated with other random numbers; the table shows mean and deviation"""
     out: str = "runs/demo"
     """folder for the runs and the page"""
@@ -84,18 +84,23 @@ class Distill:
     fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
 
 
+Runs = Annotated[tuple[str, ...], arg(metavar="RUN [RUN ...]", help_behavior_hint="")]
+
+
 @dataclass(frozen=True)
 class Evaluate:
     """Metrics of finished runs from their predictions, without data or GPU."""
 
-    runs: Positional[Annotated[tuple[str, ...], arg(metavar="RUN", help="folders of runs, or of teachers")]]
+    runs: Positional[Runs]
+    """folders of runs, or of teachers"""
 
 
 @dataclass(frozen=True)
 class Report:
     """Tables and pictures of finished runs, as one HTML file."""
 
-    runs: Positional[Annotated[tuple[str, ...], arg(metavar="RUN", help="folders of runs, or folders that hold runs")]]
+    runs: Positional[Runs]
+    """folders of runs, or folders that hold runs"""
     out: str = "report.html"
     """the file to write"""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +15,8 @@ from onefold.cli.terminal import display, say
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.device import device_named
 from onefold.engine.event_files import check_log
-from onefold.recipe import Recipe
+from onefold.recipe import Recipe, leaves
+from onefold.recipes import recipe_named
 
 
 def run(request: Train | Distill, out: Console) -> None:
@@ -36,7 +38,8 @@ def train(request: Train, out: Console) -> None:
     if missing:
         say(f"still to be trained: {', '.join(str(m) for m in missing)}; next: the same command without --members")
     else:
-        say(f"next: onefold distill {request.recipe} --teachers {folder}")
+        words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *changed(request.recipe, recipe)]
+        say(f"next: {shlex.join(words)}")
 
 
 def distill(request: Distill, out: Console) -> None:
@@ -56,7 +59,7 @@ def distill(request: Distill, out: Console) -> None:
         compared.insert(0, ("teachers together", evaluate_run(teachers)))
     out.print(metrics_table(compared))
     say(f"network: {folder / 'model.safetensors'}")
-    say(f"next: onefold report {teachers} {folder}")
+    say(f"next: {shlex.join(['onefold', 'report', str(teachers), str(folder)])}")
 
 
 def recipe_of(request: Train | Distill) -> Recipe:
@@ -67,6 +70,19 @@ def recipe_of(request: Train | Distill) -> Recipe:
     if request.download:
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, download=True))
     return recipe
+
+
+def changed(name: str, recipe: Recipe) -> list[str]:
+    """The flags that make this recipe of the one of that name."""
+    before = leaves(recipe_named(name))
+    words = []
+    for field, value in leaves(recipe).items():
+        group, dot, last = ("recipe.members" if field == "members" else field).replace("_", "-").rpartition(".")
+        if value == before[field] or field == "data.download":
+            continue
+        switch = f"--{group}{dot}no-{last}" if value is False else f"--{group}{dot}{last}"
+        words += [switch] if isinstance(value, bool) else [switch, str(value)]
+    return words
 
 
 def members_of(given: str | None, members: int) -> list[int] | None:

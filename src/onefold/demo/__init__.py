@@ -14,6 +14,7 @@ from onefold.demo.tasks import Stage, source_of, student_tasks, teacher_tasks, u
 from onefold.recipe import Recipe
 from onefold.recipes import digits
 from onefold.report import Section, report
+from onefold.run import RunFolder
 
 SEEDS = 3
 MOST_WORKERS = 2  # each takes three quarters of a GB
@@ -38,7 +39,10 @@ def demo(
     folders = {seed: Path(out).expanduser() / f"seed-{seed}" for seed in range(seeds)}
     jobs = [(dataclasses.replace(recipe, seed=seed), folder) for seed, folder in folders.items()]
     tasks = [task for job in jobs for task in (*teacher_tasks(*job), *student_tasks(*job))]
-    run_tasks(tasks, min(workers or cores(), len(tasks)), stage)
+    there = sum(RunFolder(task.run).finished for task in tasks)
+    if there:
+        stage("demo").message(f"{there} of {len(tasks)} networks are in {out} already, and are left as they are")
+    run_tasks(tasks, min(workers or cores(), max(1, len(tasks) - there)), stage)
     source = source_of(recipe)
     assert isinstance(source.train, Arrays), "the demo's data lie in memory"
     write_speeds(recipe, folders[0], source)

@@ -35,6 +35,10 @@ class Teacher:
     def title(self) -> str:
         return f"seed {self.recipe.seed}, teacher {self.member}"
 
+    @property
+    def run(self) -> Path:
+        return self.folder / TEACHERS / f"teacher-{self.member}"
+
     def train(self, source: Source, progress: Progress) -> None:
         train_teachers(self.recipe, self.folder / TEACHERS, members=[self.member], source=source, progress=progress)
 
@@ -55,8 +59,12 @@ class Student:
     def title(self) -> str:
         return f"seed {self.recipe.seed}, {self.name}"
 
+    @property
+    def run(self) -> Path:
+        return self.folder / self.name
+
     def train(self, source: Source, progress: Progress) -> None:
-        distill_run(self.recipe, self.folder / self.name, self.folder / TEACHERS, source=source, progress=progress)
+        distill_run(self.recipe, self.run, self.folder / TEACHERS, source=source, progress=progress)
 
 
 Task = Teacher | Student
