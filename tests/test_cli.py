@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -20,9 +21,10 @@ from onefold.cli import main, run_train
 from onefold.cli.arguments import parse
 from onefold.cli.flags import flags_of
 from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Report, Train
-from onefold.cli.summary import passes, saved_bytes
+from onefold.cli.summary import FRAGMENTS, memory, passes, saved_bytes
 from onefold.cli.terminal import Bars, Lines
-from onefold.engine import Diverged, train_teachers
+from onefold.data import load
+from onefold.engine import Diverged, build_network, train_teachers
 from onefold.methods import method_named, perturbation_named
 from onefold.models import mlp
 from onefold.recipe import leaves
@@ -374,5 +376,22 @@ def test_what_a_step_keeps_is_counted_without_the_weights() -> None:
     before = {name: value.clone() for name, value in net.state_dict().items()}
     x = torch.randn(10, 6)
     # The input of each linear layer, the second of which is what ReLU keeps.
-    assert saved_bytes(net, x) == 4 * (10 * 6 + 10 * 8)
+    assert sorted(saved_bytes(net, x)) == [4 * 10 * 6, 4 * 10 * 8]
     torch.testing.assert_close(dict(net.state_dict()), before, rtol=0, atol=0)
+
+
+def test_the_memory_grows_with_the_batch_and_the_members() -> None:
+    source = load("digits")
+    net = build_network("wrn10x1", 10, source.statistics, source.image_size)
+
+    def needed(method: str, batch: int, **optim: Any) -> float:
+        recipe = recipe_named("digits")
+        recipe = dataclasses.replace(recipe, optim=dataclasses.replace(recipe.optim, batch_size=batch, **optim))
+        return memory(recipe, source, net, method_named(method))
+
+    weights = sum(tensor.nbytes for tensor in net.state_dict().values())
+    nothing = 2 * needed("supervised", 32) - needed("supervised", 64)
+    assert nothing == pytest.approx(FRAGMENTS * 3 * weights, rel=1e-3)
+    assert needed("kd", 32) - needed("supervised", 32) == pytest.approx(FRAGMENTS * 4 * weights, rel=1e-3)
+    assert needed("latentbe", 32) == pytest.approx(needed("kd", 128)), "four members of a batch each"
+    assert needed("kd", 128, accumulate=4) == pytest.approx(needed("kd", 32))
