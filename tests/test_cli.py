@@ -17,7 +17,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from onefold.cli import main, run_train
+from onefold.cli import loading, main, run_train
 from onefold.cli.arguments import parse
 from onefold.cli.flags import flags_of
 from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Report, Train
@@ -395,3 +395,10 @@ def test_the_memory_grows_with_the_batch_and_the_members() -> None:
     assert needed("kd", 32) - needed("supervised", 32) == pytest.approx(FRAGMENTS * 4 * weights, rel=1e-3)
     assert needed("latentbe", 32) == pytest.approx(needed("kd", 128)), "four members of a batch each"
     assert needed("kd", 128, accumulate=4) == pytest.approx(needed("kd", 32))
+
+
+def test_ctrl_c_while_modules_load_ends_the_program_and_is_handled_again_afterwards() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with loading():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is before

@@ -264,7 +264,7 @@ def test_a_worker_that_stands_still_is_replaced(tmp_path: Path) -> None:
         assert board.next() is tasks[0]
         assert shown.messages[-1].startswith("seed 0, teacher 0: the worker stood still; another one")
     finally:
-        end(crew, signal.SIGTERM)
+        end(crew)
     assert not multiprocessing.active_children()
 
 

@@ -48,7 +48,7 @@ def run_tasks(tasks: Sequence[Task], workers: int, stage: Callable[[str], Stage]
                 replace_lost(crew, board, stage, STILL)
                 whole.count(*board.progress)
         finally:
-            end(crew, wish.signal or signal.SIGTERM)
+            end(crew)
     if wish.signal is not None:
         raise Interrupted(
             f"stopped by {wish.signal.name}; what was reached is saved, and the same command goes on from there",
@@ -75,7 +75,10 @@ class Worker:
             self.thread.start()
         else:
             self.process = context.Process(target=in_process, args=(theirs, os.getpid()), daemon=True)
+            # SIGINT stays blocked in the process: Ctrl-C in a terminal reaches this one alone, which passes it on.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             self.process.start()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()  # theirs alone now: when they are gone, the wire says so
 
     def hand(self, task: Task) -> None:
@@ -158,7 +161,7 @@ def replace_lost(crew: list[Worker], board: Board, stage: Callable[[str], Stage]
         crew[number] = Worker(stage, in_this_process=False)
 
 
-def end(crew: Sequence[Worker], how: signal.Signals) -> None:
+def end(crew: Sequence[Worker]) -> None:
     """Ends every worker, none is left behind: at once where it has nothing to do, else when it has saved."""
     for worker in crew:
         worker.stop.set()
@@ -170,7 +173,7 @@ def end(crew: Sequence[Worker], how: signal.Signals) -> None:
         elif worker.task is None:
             worker.process.kill()  # it is still starting and has nothing to save
         elif worker.process.pid is not None and worker.process.is_alive():
-            os.kill(worker.process.pid, how)
+            os.kill(worker.process.pid, signal.SIGTERM)
     until = time.monotonic() + PATIENCE
     for worker in crew:
         (worker.thread if worker.process is None else worker.process).join(max(0.0, until - time.monotonic()))

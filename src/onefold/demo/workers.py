@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 
 def in_process(wire: Wire, parent: int) -> None:
-    """The target of a process. SIGINT and SIGTERM make it save and stop, SIGUSR1 makes it tell where it stands."""
-    os.setsid()  # Ctrl-C in the terminal reaches the parent alone, which passes it on once
+    """The target of a process. SIGTERM makes it save and stop, SIGUSR1 makes it tell where it stands."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # between two tasks, as Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # between two tasks
 
     def listened() -> None:
         if os.getppid() != parent:  # nobody is left to listen

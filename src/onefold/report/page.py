@@ -109,5 +109,6 @@ def origins(row: Row) -> list[dict[str, Any]]:
 def environment_of(section: Section) -> str:
     """Versions and hardware of the runs, where they agree."""
     found = [answer.env for row in section.rows for answer in row.answers]
-    common = {k: v for k, v in found[0].items() if all(env.get(k) == v for env in found)} if found else {}
+    flat = [env | env.get("libraries", {}) for env in found]
+    common = {k: v for k, v in flat[0].items() if all(env.get(k) == v for env in flat)} if flat else {}
     return ", ".join(f"{name} {value}" for name, value in common.items() if isinstance(value, str | int | float))
