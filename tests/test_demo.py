@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from onefold.cli import main
-from onefold.demo import demo
+from onefold.cli.arguments import parse
+from onefold.cli.requests import Demo
+from onefold.demo import SEEDS, demo
 from onefold.demo.board import Board
 from onefold.demo.crew import STILL, TRIES, Worker, end, listen, replace_lost, run_tasks
 from onefold.demo.speed import times
@@ -257,7 +259,9 @@ def test_a_worker_that_stands_still_is_replaced(tmp_path: Path) -> None:
         os.kill(first.process.pid, signal.SIGSTOP)
         replace_lost(crew, board, lambda _: shown, STILL)
         assert crew == [first]
-        first.heard -= 2 * STILL  # as if that long had passed
+        listen(crew, board)
+        assert 0 < first.silent < 1
+        first.silent += STILL  # as if that long had passed
         replace_lost(crew, board, lambda _: shown, STILL)
         assert crew[0] is not first
         assert not first.process.is_alive()
@@ -295,3 +299,9 @@ def test_the_command_prints_the_table_and_last_the_page(
         assert part in told.out
     assert "1,197 test images" in told.out
     assert "memory" in told.err
+
+
+def test_the_command_repeats_as_often_as_the_function() -> None:
+    request = parse(["demo"])
+    assert isinstance(request, Demo)
+    assert request.seeds == SEEDS

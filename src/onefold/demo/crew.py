@@ -57,7 +57,7 @@ def run_tasks(tasks: Sequence[Task], workers: int, stage: Callable[[str], Stage]
 
 
 class Worker:
-    """This side of a worker: the wire to it, its task, and when it was heard last."""
+    """This side of a worker: the wire to it, its task, and for how long it has been silent."""
 
     def __init__(self, stage: Callable[[str], Stage], in_this_process: bool) -> None:
         # Not a fork: threads of torch do not survive one.
@@ -67,7 +67,7 @@ class Worker:
         self.shown = stage("demo")
         self.task: Task | None = None
         self.idle = False
-        self.heard = time.monotonic()
+        self.silent = 0.0  # seconds, as counted while this process ran itself: a suspended machine is nobody's fault
         self.stop = threading.Event()
         self.process: BaseProcess | None = None
         if in_this_process:
@@ -82,13 +82,15 @@ class Worker:
             theirs.close()  # theirs alone now: when they are gone, the wire says so
 
     def hand(self, task: Task) -> None:
-        self.task, self.idle, self.heard = task, False, time.monotonic()
+        self.task, self.idle, self.silent = task, False, 0.0
         self.shown.title(task.title)
-        self.wire.send(task)
+        try:
+            self.wire.send(task)
+        except OSError:  # it died while it had nothing to do
+            self.wire.close()
 
     def standing(self, still: float) -> bool:
-        patience = STARTING * still if self.task is None else still
-        return not self.idle and time.monotonic() - self.heard > patience
+        return not self.idle and self.silent > (STARTING * still if self.task is None else still)
 
     def give_up(self) -> None:
         """Lets a worker that stands still say where, and ends it."""
@@ -117,14 +119,18 @@ class Worker:
 def listen(crew: list[Worker], board: Board) -> None:
     """Waits a moment for words of the workers, shows them, and hands out what is to be done next."""
     by_wire = {worker.wire: worker for worker in crew if not worker.wire.closed}
-    for wire in wait(list(by_wire), timeout=LOOK):
+    begin = time.monotonic()
+    spoken = wait(list(by_wire), timeout=LOOK)
+    for worker in crew:
+        worker.silent += min(time.monotonic() - begin, 2 * LOOK)
+    for wire in spoken:
         worker = by_wire[wire]  # type: ignore[index]
         try:
             what, arguments = worker.wire.recv()
         except (EOFError, OSError):
             worker.wire.close()  # it is gone
             continue
-        worker.heard = time.monotonic()
+        worker.silent = 0.0
         if what == "failed":
             raise arguments[0]
         if what == "update":
@@ -137,7 +143,7 @@ def listen(crew: list[Worker], board: Board) -> None:
             board.done(worker.task)
             worker.task = None
     for worker in crew:
-        if worker.idle and (task := board.next()) is not None:
+        if worker.idle and not worker.wire.closed and (task := board.next()) is not None:
             worker.hand(task)
 
 
