@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 from collections.abc import Sequence
@@ -20,13 +22,14 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from onefold.cli import main, run_train
+from onefold.cli import loading, main, run_train
 from onefold.cli.arguments import parse
 from onefold.cli.flags import flags_of
 from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Report, Train
-from onefold.cli.summary import passes, saved_bytes
+from onefold.cli.summary import FRAGMENTS, memory, passes, saved_bytes
 from onefold.cli.terminal import Bars, Lines, display
-from onefold.engine import Diverged, train_teachers
+from onefold.data import load
+from onefold.engine import Diverged, build_network, train_teachers
 from onefold.methods import method_named, perturbation_named
 from onefold.models import mlp
 from onefold.recipe import leaves
@@ -170,7 +173,7 @@ CIFAR = ["train", "cifar10"]
         (["report"], "report needs the folder of a run; for example: onefold report"),
         (["report", "no/where"], "no/where: there is no such folder; give the folder of a run"),
         (["demo", "--seeds", "0"], "--seeds: expected at least 1, got 0"),
-        (["demo", "--seeds", "few"], "--seeds: expected a whole number or None, got 'few'"),
+        (["demo", "--seeds", "few"], "--seeds: expected a whole number, got 'few'"),
         (["demo", "--workers", "0"], "--workers: expected at least 1, got 0"),
     ],
 )
@@ -388,6 +391,17 @@ def test_divergence_and_bugs_are_no_mistakes_of_the_user(capsys: Capture, monkey
 # From data to a report
 
 
+def test_the_next_command_keeps_what_was_changed(tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "two words"
+    words = [*QUICK, "--data.no-augment", "--optim.clip", "2"]
+    assert main(["train", "digits", *words, "--out", str(folder)]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("next: ")]
+    program, *rest = shlex.split(line.removeprefix("next: "))
+    assert program == "onefold"
+    again, given = parse(rest), parse(["distill", "digits", "--teachers", str(folder), *words])
+    assert again == given
+
+
 def test_train_distill_evaluate_report(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
     student = tmp_path / "student"
     capsys.readouterr()
@@ -538,5 +552,29 @@ def test_what_a_step_keeps_is_counted_without_the_weights() -> None:
     before = {name: value.clone() for name, value in net.state_dict().items()}
     x = torch.randn(10, 6)
     # The input of each linear layer, the second of which is what ReLU keeps.
-    assert saved_bytes(net, x) == 4 * (10 * 6 + 10 * 8)
+    assert sorted(saved_bytes(net, x)) == [4 * 10 * 6, 4 * 10 * 8]
     torch.testing.assert_close(dict(net.state_dict()), before, rtol=0, atol=0)
+
+
+def test_the_memory_grows_with_the_batch_and_the_members() -> None:
+    source = load("digits")
+    net = build_network("wrn10x1", 10, source.statistics, source.image_size)
+
+    def needed(method: str, batch: int, **optim: Any) -> float:
+        recipe = recipe_named("digits")
+        recipe = dataclasses.replace(recipe, optim=dataclasses.replace(recipe.optim, batch_size=batch, **optim))
+        return memory(recipe, source, net, method_named(method))
+
+    weights = sum(tensor.nbytes for tensor in net.state_dict().values())
+    nothing = 2 * needed("supervised", 32) - needed("supervised", 64)
+    assert nothing == pytest.approx(FRAGMENTS * 3 * weights, rel=1e-3)
+    assert needed("kd", 32) - needed("supervised", 32) == pytest.approx(FRAGMENTS * 4 * weights, rel=1e-3)
+    assert needed("latentbe", 32) == pytest.approx(needed("kd", 128)), "four members of a batch each"
+    assert needed("kd", 128, accumulate=4) == pytest.approx(needed("kd", 32))
+
+
+def test_ctrl_c_while_modules_load_ends_the_program_and_is_handled_again_afterwards() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with loading():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is before

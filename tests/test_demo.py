@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import os
-import queue
 import signal
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 import torch
 
 from onefold.cli import main
-from onefold.demo import demo
+from onefold.cli.arguments import parse
+from onefold.cli.requests import Demo
+from onefold.demo import SEEDS, demo
+from onefold.demo.board import Board
+from onefold.demo.crew import STILL, TRIES, Worker, end, listen, replace_lost, run_tasks
 from onefold.demo.speed import times
-from onefold.demo.tasks import Task, Teacher, Whole, shared_out, student_tasks, teacher_tasks
-from onefold.demo.workers import follow, run_tasks
+from onefold.demo.tasks import Student, Task, Teacher, student_tasks, teacher_tasks
 from onefold.engine import Interrupted
 from onefold.recipe import Recipe
 from onefold.recipes import digits
@@ -38,7 +38,7 @@ class Recorded:
     """A stage that keeps what it is told."""
 
     def __init__(self, title: str = "") -> None:
-        self.titles, self.shares = [title], [0.0]
+        self.titles, self.shares, self.messages = [title], [0.0], list[str]()
 
     def title(self, text: str) -> None:
         self.titles.append(text)
@@ -46,8 +46,12 @@ class Recorded:
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:  # noqa: ARG002
         self.shares.append(done / total)
 
+    def count(self, done: int, total: int, detail: str = "") -> None:
+        self.update(done, total, 0, 0, 0)
+        self.titles.append(detail)
+
     def message(self, text: str) -> None:
-        pass
+        self.messages.append(text)
 
 
 @pytest.fixture(scope="module")
@@ -114,29 +118,47 @@ def test_the_page_is_whole_without_a_network(outcome: tuple[Path, list[Section],
 
 
 def test_progress_grows_from_nothing_to_all(outcome: tuple[Path, list[Section], dict[str, Recorded]]) -> None:
-    (stage,) = outcome[2].values()
-    assert stage.shares == sorted(stage.shares)
-    assert stage.shares[-1] == 1.0
-    assert stage.shares.count(1.0) == 1
-    teachers = [f"seed {seed}, teacher {m}" for seed in range(2) for m in range(4)]
-    assert stage.titles[1:] == [*teachers, *(f"seed {seed}, {student}" for seed in range(2) for student in STUDENTS)]
+    whole, worker = outcome[2]["all"], outcome[2]["demo"]
+    assert whole.shares == sorted(whole.shares)
+    assert whole.shares[-1] == 1.0
+    assert whole.titles[-1] == "14 of 14 networks"
+    assert worker.shares.count(1.0) == 14
+    titles = [f"seed {seed}, {task}" for seed in range(2) for task in (*(f"teacher {m}" for m in range(4)), *STUDENTS)]
+    assert sorted(worker.titles[1:]) == sorted(titles)
 
 
-def test_the_whole_counts_tasks_by_their_cost() -> None:
-    stage = Recorded()
-    tasks = [Teacher(small(), Path(), 0, cost=1.0), Teacher(small(), Path(), 1, cost=3.0)]
-    whole = Whole(stage, tasks)
-    whole.part = 1
-    whole.update(1, 2, 0, 0, 0)
-    assert stage.shares[-1] == pytest.approx((1 + 0.99 * 1.5) / 4, abs=1e-3)
+def test_the_board_counts_tasks_by_their_cost() -> None:
+    tasks: list[Task] = [Teacher(small(), Path(), 0, cost=1.0), Teacher(small(), Path(), 1, cost=3.0)]
+    board = Board(tasks)
+    board.done(tasks[0])
+    board.reached(tasks[1], 0.5)
+    done, total, detail = board.progress
+    assert done / total == pytest.approx((1 + 0.99 * 1.5) / 4, abs=1e-3)
+    assert detail == "1 of 2 networks"
+    assert not board.finished
 
 
-def test_tasks_are_shared_out_evenly() -> None:
-    tasks: list[Task] = [task for seed in range(3) for task in student_tasks(small(), Path(str(seed)))]
-    lists = shared_out(tasks, 2)
-    assert sorted(task.title for own in lists for task in own) == sorted(task.title for task in tasks)
-    one, other = (sum(task.cost for task in own) for own in lists)
-    assert abs(one - other) <= min(task.cost for task in tasks)
+def test_students_wait_for_the_teachers_of_their_seed() -> None:
+    tasks = [
+        task for seed in range(2) for make in (teacher_tasks, student_tasks) for task in make(small(), Path(str(seed)))
+    ]
+    board = Board(tasks)
+    running: list[Task] = []
+    while (task := board.next()) is not None:
+        running.append(task)
+    assert running == [task for task in tasks if isinstance(task, Teacher)]
+    for teacher in running[:4]:
+        board.done(teacher)
+    costs = []
+    while (task := board.next()) is not None:
+        assert isinstance(task, Student)
+        assert task.folder == Path("0")
+        costs.append(task.cost)
+    assert len(costs) == 3
+    assert costs == sorted(costs, reverse=True)
+    assert board.give_back(running[4]) == 1
+    assert board.next() is running[4]
+    assert board.give_back(running[4]) == 2
 
 
 def test_a_second_time_changes_nothing_but_the_clock(
@@ -163,32 +185,101 @@ def test_workers_give_the_same_bits_and_pass_a_signal_on(
             super().update(done, total, loss, lr, rate)
 
     jobs = [(dataclasses.replace(small(), seed=seed), tmp_path / f"seed-{seed}") for seed in range(2)]
-    teachers = [task for job in jobs for task in teacher_tasks(*job)]
-    students = [task for job in jobs for task in student_tasks(*job)]
+    tasks = [task for job in jobs for task in (*teacher_tasks(*job), *student_tasks(*job))]
     with pytest.raises(Interrupted, match="the same command goes on from there"):
-        run_tasks(teachers, students, 2, Impatient)
+        run_tasks(tasks, 2, Impatient)
+    assert not multiprocessing.active_children()
     assert not (tmp_path / "seed-1" / "latentbe").exists()
-    run_tasks(teachers, students, 1, Recorded)
+    run_tasks(tasks, 2, Recorded)
+    assert not multiprocessing.active_children()
     for name in ("seed-0/teachers/teacher-3", "seed-1/kd", "seed-1/latentbe-tdiv-sdiv"):
         ours, theirs = (folder / name / "model.safetensors" for folder in (tmp_path, outcome[0].parent))
         assert ours.read_bytes() == theirs.read_bytes()
 
 
-def test_a_worker_that_fails_says_why() -> None:
-    ended = cast(BaseProcess, SimpleNamespace(is_alive=lambda: False, exitcode=0, pid=None))
-    for failure in (ValueError("cannot write to x"), RuntimeError("a bug")):
-        told: Any = queue.Queue()
-        told.put((0, "title", ("seed 0, teacher 1",)))
-        told.put((0, "failed", (failure,)))
-        with pytest.raises(type(failure), match=str(failure)):
-            follow([ended], told, Recorded, lambda: None)
+def test_a_worker_that_fails_says_why(tmp_path: Path) -> None:
+    broken = dataclasses.replace(small(), network="nothing")
+    with pytest.raises(ValueError, match="nothing"):
+        run_tasks(teacher_tasks(broken, tmp_path), 1, Recorded)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot write"):
+        run_tasks(teacher_tasks(small(), tmp_path / "file"), 1, Recorded)
 
 
-def test_a_worker_that_is_killed_is_noticed() -> None:
-    killed = cast(BaseProcess, SimpleNamespace(is_alive=lambda: False, exitcode=-9, pid=None))
-    nothing: Any = queue.Queue()
-    with pytest.raises(RuntimeError, match="a worker process died"):
-        follow([killed], nothing, Recorded, lambda: None)
+def test_a_worker_that_dies_is_replaced_and_the_bits_are_the_same(
+    outcome: tuple[Path, list[Section], dict[str, Recorded]], tmp_path: Path
+) -> None:
+    """The first process is killed as soon as it has a task, and the second one ends it."""
+
+    class Enough(Exception):
+        pass
+
+    killed: list[int] = []
+    messages: list[str] = []
+
+    class Cruel(Recorded):
+        def title(self, text: str) -> None:
+            super().title(text)
+            if not killed and text == "seed 1, teacher 2":
+                (child,) = multiprocessing.active_children()
+                assert child.pid is not None
+                killed.append(child.pid)
+                os.kill(child.pid, signal.SIGKILL)
+
+        def count(self, done: int, total: int, detail: str = "") -> None:  # noqa: ARG002
+            if detail.startswith("1 of"):
+                raise Enough
+
+        def message(self, text: str) -> None:
+            messages.append(text)
+
+    # A task that keeps this process busy, so that the other one is a worker's.
+    long = Teacher(dataclasses.replace(small(), epochs=100_000), tmp_path / "long", 0, cost=2.0)
+    short = Teacher(dataclasses.replace(small(), seed=1), tmp_path / "seed-1", 2)
+    with pytest.raises(Enough):
+        run_tasks([long, short], 2, Cruel)
+    assert not multiprocessing.active_children()
+    (message,) = messages
+    assert message.startswith("seed 1, teacher 2: the worker died (killed by SIGKILL); another one goes on")
+    name = "seed-1/teachers/teacher-2/model.safetensors"
+    assert (tmp_path / name).read_bytes() == (outcome[0].parent / name).read_bytes()
+    assert not RunFolder(tmp_path / "long" / "teachers" / "teacher-0").finished
+
+
+def test_a_worker_that_stands_still_is_replaced(tmp_path: Path) -> None:
+    shown = Recorded()
+    tasks = teacher_tasks(small(), tmp_path)[:1]
+    board, crew = Board(tasks), [Worker(lambda _: shown, in_this_process=False)]
+    (first,) = crew
+    assert first.process is not None
+    assert first.process.pid is not None
+    try:
+        while first.task is None:
+            listen(crew, board)
+        os.kill(first.process.pid, signal.SIGSTOP)
+        replace_lost(crew, board, lambda _: shown, STILL)
+        assert crew == [first]
+        listen(crew, board)
+        assert 0 < first.silent < 1
+        first.silent += STILL  # as if that long had passed
+        replace_lost(crew, board, lambda _: shown, STILL)
+        assert crew[0] is not first
+        assert not first.process.is_alive()
+        assert board.next() is tasks[0]
+        assert shown.messages[-1].startswith("seed 0, teacher 0: the worker stood still; another one")
+    finally:
+        end(crew)
+    assert not multiprocessing.active_children()
+
+
+def test_workers_that_are_lost_again_and_again_are_an_error(tmp_path: Path) -> None:
+    class Merciless(Recorded):
+        def update(self, *_: object) -> None:
+            for child in multiprocessing.active_children():
+                child.kill()
+
+    with pytest.raises(RuntimeError, match=f"and so did {TRIES - 1} before it; is there enough memory"):
+        run_tasks(teacher_tasks(dataclasses.replace(small(), epochs=100_000), tmp_path), 2, Merciless)
 
 
 def test_times_are_milliseconds_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,3 +299,9 @@ def test_the_command_prints_the_table_and_last_the_page(
         assert part in told.out
     assert "1,197 test images" in told.out
     assert "memory" in told.err
+
+
+def test_the_command_repeats_as_often_as_the_function() -> None:
+    request = parse(["demo"])
+    assert isinstance(request, Demo)
+    assert request.seeds == SEEDS

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 import onefold
+import onefold.models
 
 PACKAGE = Path(onefold.__file__).parent
 
@@ -66,3 +71,48 @@ def test_imports_go_down() -> None:
             if HEIGHT.get(other, -1) >= HEIGHT[layer] or (layer, other) in FORBIDDEN:
                 wrong += [f"{path.relative_to(PACKAGE)} imports {other}"]
     assert not wrong
+
+
+HEAVY = ("torchvision", "matplotlib", "PIL", "jinja2", "tyro", "rich")
+
+
+def loaded_by(statement: str, names: tuple[str, ...]) -> set[str]:
+    """Which of some packages a fresh interpreter has loaded after a statement."""
+    code = f"{statement}\nimport sys\nprint('loaded', *({set(names)!r} & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return set(told.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize(
+    ("statement", "names"),
+    [
+        ("import onefold", ("torch", *HEAVY)),
+        ("from onefold import *; import onefold.demo.workers, onefold.report, onefold.models", HEAVY),
+        ("from onefold.cli import main; main(['--help'])", ("torch", "torchvision", "matplotlib", "PIL", "jinja2")),
+    ],
+)
+def test_what_takes_long_to_load_is_loaded_by_who_uses_it(statement: str, names: tuple[str, ...]) -> None:
+    assert loaded_by(statement, names) == set()
+
+
+def test_what_is_loaded_can_be_seen() -> None:
+    assert loaded_by("import rich, jinja2", HEAVY) == {"rich", "jinja2"}
+
+
+def test_public_names_are_there() -> None:
+    for name in onefold.__all__:
+        assert callable(getattr(onefold, name))
+        assert name in dir(onefold)
+    from onefold import api, ensemble
+
+    assert onefold.distill is api.distill
+    assert onefold.collapse is ensemble.collapse
+    assert not hasattr(onefold, "nothing")
+
+
+def test_modules_are_found_without_an_import_of_their_own() -> None:
+    code = "import onefold; print(onefold.objectives.kd.__name__)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "kd"
+    assert onefold.models.resnet50.__module__ == "onefold.models.resnet"
+    assert not hasattr(onefold.models, "nothing")

@@ -19,6 +19,7 @@ from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.engine.evaluate import answers
+from onefold.engine.event_files import check_log
 from onefold.engine.factories import OptimizerFactory, SchedulerFactory
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, check_pair, method_named, perturbation_named
@@ -67,6 +68,7 @@ def distill(
     device: str | torch.device = "auto",
     spread_teachers: bool | None = None,
     out: Path | str | None = None,
+    log: str | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Teachers become one network: `result.model`, of the class of `net` and with its keys. `net` stays as it is.
@@ -89,7 +91,9 @@ def distill(
         spread_teachers: under torchrun, whether each process holds some of the teachers only; if nothing is said, where
             all of them do not fit. `batch_size` is that of all processes together.
         out: a run folder. The same call goes on from what is there; one with other settings or data is refused.
+        log: "tensorboard" for event files in `out/tensorboard`.
     """
+    check_log(log, out)
     method, perturbation = method_named(method), perturbation_named(perturbation)
     if not isinstance(net, nn.Module):
         raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
@@ -144,7 +148,7 @@ def distill(
         scheduler=scheduler,
         world=world,
     )
-    return conduct(job, None if out is None else RunFolder(out), record(job), {"kind": "python"}, progress)
+    return conduct(job, None if out is None else RunFolder(out), record(job), {"kind": "python"}, progress, log)
 
 
 def evaluate(

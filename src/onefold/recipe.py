@@ -7,8 +7,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from onefold.methods import check_pair, method_named, perturbation_named
-
 
 @dataclass(frozen=True)
 class DataRecipe:
@@ -85,12 +83,15 @@ class Recipe:
     """A complete training, of teachers or of a student."""
 
     name: str
+    """what the recipe is called"""
     network: str = "wrn28x1"
-    """wrn28xK, resnet18-small, resnet50 or mlp"""
+    """wrnDxK (depth D, width K) such as wrn28x1, resnet18-small, resnet50 or mlp"""
     members: int = 4
     """M: teachers to train, and members of the student"""
     epochs: int = 200
+    """passes over the training images"""
     seed: int = 0
+    """where every random draw comes from; another one is a repetition"""
     data: DataRecipe = field(default_factory=DataRecipe)
     optim: OptimRecipe = field(default_factory=OptimRecipe)
     distill: DistillRecipe = field(default_factory=DistillRecipe)
@@ -98,11 +99,15 @@ class Recipe:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N"""
     precision: Literal["float32", "bf16"] = "float32"
+    """bf16: autocast where it is safe"""
     compile: bool = False
+    """compile the step with torch.compile"""
     eval_every: int = 1
     """epochs between evaluations on the validation split"""
 
     def __post_init__(self) -> None:
+        from onefold.methods import check_pair, method_named, perturbation_named  # torch: not for a page of help
+
         for name, value in leaves(self).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name}: expected a finite number, got {value}")

@@ -156,3 +156,9 @@ def test_a_download_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(datasets.CIFAR10, "download", offline)
     with pytest.raises(ValueError, match=rf"^cifar10: could not fetch it into {tmp_path}: no route to host; or put"):
         load("cifar10", tmp_path, download=True)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_the_python_version_lies_where_torchvision_puts_it(name: str) -> None:
+    layout = LAYOUTS[name]
+    assert getattr(datasets, layout.reader).base_folder == layout.pickled

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from onefold.data import Arrays, CropFlip, ImageFiles, ResizedCrop, Source, load, loader_for
+from onefold.data.folder import ENDINGS
 
 WriteImage = Callable[..., Path]
 
@@ -172,3 +174,7 @@ def test_progress_is_told(tmp_path: Path, write_classes: Callable[..., None], mo
     told: list[tuple[int, int]] = []
     load(f"folder:{tmp_path}", progress=lambda done, total: told.append((done, total)))
     assert told == [(2, 8), (6, 8), (8, 8)]
+
+
+def test_names_end_as_torchvision_has_them() -> None:
+    assert ENDINGS == IMG_EXTENSIONS

@@ -93,7 +93,7 @@ def test_tiny_imagenet_is_fetched_when_asked(tiny: Path, monkeypatch: pytest.Mon
         assert (url.rpartition("/")[2], root, len(md5)) == ("tiny-imagenet-200.zip", str(tiny.parent), 32)
         elsewhere.rename(tiny)
 
-    monkeypatch.setattr("onefold.data.imagenet.download_and_extract_archive", fetch)
+    monkeypatch.setattr("torchvision.datasets.utils.download_and_extract_archive", fetch)
     assert load("tiny-imagenet", tiny.parent, download=True).classes == ("n001", "n002")
 
 

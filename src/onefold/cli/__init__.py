@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
@@ -32,9 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if words else REFUSED
     try:
         with stoppable():
+            with loading():
+                request = parse(words)
             if several():
                 join()
-            carry_out(parse(words), console())
+            carry_out(request, console())
     except SystemExit as end:  # help was asked for
         return int(end.code or 0)
     except KeyboardInterrupt:
@@ -50,15 +55,18 @@ def carry_out(request: Request, out: Console) -> None:
     """Does what was asked. Each verb imports what it needs itself, so that a mistake in a flag is told at once."""
     match request:
         case Demo():
-            from onefold.cli import run_demo
+            with loading():
+                from onefold.cli import run_demo
 
             run_demo.run(request, out)
         case Train() | Distill():
-            from onefold.cli import run_train
+            with loading():
+                from onefold.cli import run_train
 
             run_train.run(request, out)
         case Evaluate() | Report():
-            from onefold.cli import run_report
+            with loading():
+                from onefold.cli import run_report
 
             run_report.run(request, out)
 
@@ -81,6 +89,19 @@ def tolerate() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """Inside, Ctrl-C ends the program at once: imports that it interrupts may swallow it or leave half a module."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
 
 
 def console() -> Console:

@@ -28,7 +28,11 @@ def parse(words: Sequence[str]) -> Request:
     if any(word in HELP for word in rest):
         named = next((word for word in rest if word in RECIPES), None)
         tyro.cli(
-            kind, prog=f"onefold {verb}", description=description(kind), args=["--help"], default=base(kind, named)
+            kind,
+            prog=f"onefold {verb}",
+            description=description(kind, named),
+            args=["--help"],
+            default=base(kind, named),
         )
     request = understood(kind, rest, None)
     if isinstance(request, Train | Distill):
@@ -62,9 +66,14 @@ def base(kind: type[Request], recipe: str | None) -> Request:
     return kind(**missing)
 
 
-def description(kind: type[Request]) -> str:
+def description(kind: type[Request], recipe: str | None) -> str:
     examples = "\n".join(f"  {example}" for example in EXAMPLES[kind])
-    return f"{kind.__doc__}\n\nExamples:\n{examples}\n\nWith --debug an error shows its traceback."
+    text = f"{kind.__doc__}\n\nExamples:\n{examples}\n\nWith --debug an error shows its traceback."
+    if kind in (Train, Distill) and recipe is None:
+        first, other = list(RECIPES)[:2]
+        verb = kind.__name__.lower()
+        text += f" Defaults are those of {first}; 'onefold {verb} {other} --help' shows those of {other}."
+    return text
 
 
 def diagnosis(kind: type[Request], words: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -44,12 +44,12 @@ def first_fields() -> Fields:
 class Demo:
     """The whole story on hand-written digits that come with the package, on a CPU, in a minute or two."""
 
-    seeds: int | None = None
+    seeds: int = 3
     """how often everything is repeated with other random numbers; the table shows mean and deviation"""
     out: str = "runs/demo"
     """folder for the runs and the page"""
     workers: int | None = None
-    """processes that share the work, half a GB each; two where there are two cores, if nothing is said"""
+    """processes that share the work, three quarters of a GB each; two where there are two cores, if nothing is said"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class Train:
     """folder for the teachers; runs/RECIPE/seed-SEED/teachers, if nothing is said"""
     download: bool = False
     """fetch the data set if it is not there, as --data.download does"""
+    log: Literal["tensorboard"] | None = None
+    """tensorboard: event files in each run's folder, for `tensorboard --logdir runs`"""
     fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
 
 
@@ -77,21 +79,28 @@ class Distill:
     """folder for the student; runs/RECIPE/seed-SEED/METHOD, if nothing is said"""
     download: bool = False
     """fetch the data set if it is not there, as --data.download does"""
+    log: Literal["tensorboard"] | None = None
+    """tensorboard: event files in each run's folder, for `tensorboard --logdir runs`"""
     fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
+
+
+Runs = Annotated[tuple[str, ...], arg(metavar="RUN [RUN ...]", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
 class Evaluate:
     """Metrics of finished runs from their predictions, without data or GPU."""
 
-    runs: Positional[Annotated[tuple[str, ...], arg(metavar="RUN", help="folders of runs, or of teachers")]]
+    runs: Positional[Runs]
+    """folders of runs, or of teachers"""
 
 
 @dataclass(frozen=True)
 class Report:
     """Tables and pictures of finished runs, as one HTML file."""
 
-    runs: Positional[Annotated[tuple[str, ...], arg(metavar="RUN", help="folders of runs, or folders that hold runs")]]
+    runs: Positional[Runs]
+    """folders of runs, or folders that hold runs"""
     out: str = "report.html"
     """the file to write"""
 

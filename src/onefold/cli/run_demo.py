@@ -10,12 +10,12 @@ from onefold.cli.requests import Demo
 from onefold.cli.summary import source_of, summary
 from onefold.cli.tables import section_table
 from onefold.cli.terminal import display, say
-from onefold.demo import SEEDS, demo
+from onefold.demo import demo
 from onefold.recipes import digits
 
 
 def run(request: Demo, out: Console) -> None:
-    seeds = SEEDS if request.seeds is None else request.seeds
+    seeds = request.seeds
     for name, count in {"--seeds": seeds, "--workers": request.workers}.items():
         if count is not None and count < 1:
             raise ValueError(f"{name}: expected at least 1, got {count}")
@@ -27,5 +27,6 @@ def run(request: Demo, out: Console) -> None:
     for section in sections:
         out.print(section_table(section, out.width))
     say("one seed" if seeds == 1 else f"mean ± standard deviation; {seeds} seeds")
-    say(f"{time.monotonic() - begin:.0f} s in all. The table shows what came out; the page has reliability diagrams:")
+    say(f"{time.monotonic() - begin:.0f} s in all; the table shows what came out")
+    say("next: onefold train cifar10 --download, and then onefold distill; the page has reliability diagrams:")
     out.print(str(page), markup=False, emoji=False, highlight=False, soft_wrap=True)

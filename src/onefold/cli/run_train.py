@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from onefold.cli.tables import metrics_table
 from onefold.cli.terminal import display, say
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.distributed import World, device_here, world_here
+from onefold.engine.event_files import check_log
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
 from onefold.methods import method_named
-from onefold.recipe import Recipe, to_dict
+from onefold.recipe import Recipe, leaves, to_dict
+from onefold.recipes import recipe_named
 from onefold.run import RunFolder
 
 
@@ -38,7 +41,8 @@ def train(request: Train, out: Console) -> None:
         source = world.in_turn(lambda: source_of(recipe))
         say(summary(recipe, source, student=False))
     with display() as shown:
-        results = train_teachers(recipe, folder, members=members, source=source, progress=shown.stage("training"))
+        shown_as = shown.stage("training")
+        results = train_teachers(recipe, folder, members=members, source=source, progress=shown_as, log=request.log)
     if world.rank:
         return
     out.print(metrics_table([(r.folder.name if r.folder else "", r.metrics) for r in results]))
@@ -47,7 +51,8 @@ def train(request: Train, out: Console) -> None:
     if missing:
         say(f"still to be trained: {', '.join(str(m) for m in missing)}; next: the same command without --members")
     else:
-        say(f"next: onefold distill {request.recipe} --teachers {folder}")
+        words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *changed(request.recipe, recipe)]
+        say(f"next: {shlex.join(words)}")
 
 
 def distill(request: Distill, out: Console) -> None:
@@ -66,7 +71,7 @@ def distill(request: Distill, out: Console) -> None:
         source = world.in_turn(lambda: source_of(recipe))
         say(summary(recipe, source, student=True))
     with display() as shown:
-        result = distill_run(recipe, folder, teachers, source=source, progress=shown.stage(name))
+        result = distill_run(recipe, folder, teachers, source=source, progress=shown.stage(name), log=request.log)
     if world.rank:
         return
     compared = [(name, result.metrics)]
@@ -74,7 +79,7 @@ def distill(request: Distill, out: Console) -> None:
         compared.insert(0, ("teachers together", evaluate_run(teachers)))
     out.print(metrics_table(compared))
     say(f"network: {folder / 'model.safetensors'}")
-    say(f"next: onefold report {teachers} {folder}")
+    say(f"next: {shlex.join(['onefold', 'report', str(teachers), str(folder)])}")
 
 
 def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str, Any]]) -> bool:
@@ -87,6 +92,7 @@ def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str,
 
 def recipe_of(request: Train | Distill, world: World) -> Recipe:
     """The recipe with its flags, checked."""
+    check_log(request.log, request.out or "runs")  # what is missing is told before data are read
     recipe = request.fields.checked()
     device_here(recipe.device, world)  # a device that is not there is refused before data are read
     settings_of(recipe, recipe.seed)  # and numbers that make no sense
@@ -97,6 +103,19 @@ def recipe_of(request: Train | Distill, world: World) -> Recipe:
 
 def expanded(path: str) -> Path:
     return Path(path).expanduser()  # --out=~/runs reaches us as it is
+
+
+def changed(name: str, recipe: Recipe) -> list[str]:
+    """The flags that make this recipe of the one of that name."""
+    before = leaves(recipe_named(name))
+    words = []
+    for field, value in leaves(recipe).items():
+        group, dot, last = ("recipe.members" if field == "members" else field).replace("_", "-").rpartition(".")
+        if value == before[field] or field == "data.download":
+            continue
+        switch = f"--{group}{dot}no-{last}" if value is False else f"--{group}{dot}{last}"
+        words += [switch] if isinstance(value, bool) else [switch, str(value)]
+    return words
 
 
 def members_of(given: str | None, members: int) -> list[int] | None:

@@ -8,6 +8,7 @@ from typing import Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 EVERY = 10.0  # seconds between two plain lines of a stage
 
@@ -55,7 +56,7 @@ def display(console: Console | None = None) -> Display:
 
 
 def described(loss: float, lr: float, rate: float) -> str:
-    return f"{rate:,.0f} images/s, loss {loss:.4f}, lr {lr:.4f}"
+    return f"{rate:,.0f} images/s, loss {loss:#.4g}, lr {lr:.4f}"
 
 
 def say(text: str) -> None:
@@ -73,7 +74,7 @@ class Bars:
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.fields[detail]}"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(table_column=Column(min_width=7, no_wrap=True)),  # the others give way
             console=console,
             transient=True,
             expand=True,

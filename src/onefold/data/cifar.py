@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torchvision import datasets
 
 from onefold.data.fetch import missing, refused
 from onefold.data.options import Options
@@ -30,7 +29,8 @@ class Layout:
     names: str  # file with the names of the classes, one a line
     label_bytes: int  # CIFAR-100 has the coarse label in front of the fine one
     images: int  # in each training file; in the test file always 10,000
-    pickled: type[Any]  # torchvision's reader of the Python version
+    pickled: str  # folder of the Python version
+    reader: str  # torchvision's class for it
 
 
 LAYOUTS = {
@@ -42,7 +42,8 @@ LAYOUTS = {
         "batches.meta.txt",
         1,
         10_000,
-        datasets.CIFAR10,
+        "cifar-10-batches-py",
+        "CIFAR10",
     ),
     "cifar100": Layout(
         "cifar100",
@@ -52,7 +53,8 @@ LAYOUTS = {
         "fine_label_names.txt",
         2,
         50_000,
-        datasets.CIFAR100,
+        "cifar-100-python",
+        "CIFAR100",
     ),
 }
 
@@ -62,7 +64,7 @@ def load_cifar(name: str, root: Path, options: Options) -> Source:
     layout = LAYOUTS[name]
     wanted = [root / layout.binary / file for file in (*layout.train, layout.test, layout.names)]
     absent = [file for file in wanted if not file.is_file()]
-    pickled = root / layout.pickled.base_folder
+    pickled = root / layout.pickled
     if not absent:
         train, test, classes = read_binary(layout, root / layout.binary)
     elif options.download or pickled.is_dir():
@@ -98,9 +100,12 @@ def read_records(file: Path, label_bytes: int, images: int, classes: tuple[str, 
 
 def read_pickled(layout: Layout, root: Path, download: bool) -> tuple[Arrays, Arrays, tuple[str, ...]]:
     """torchvision unpickles only files whose md5 is that of the original: their content is known."""
+    from torchvision import datasets  # slow to import, and few runs need it
+
+    reader = getattr(datasets, layout.reader)
     with refused(layout.name, root, download):
-        train = layout.pickled(str(root), train=True, download=download)
-        test = layout.pickled(str(root), train=False, download=False)
+        train = reader(str(root), train=True, download=download)
+        test = reader(str(root), train=False, download=False)
     return from_torchvision(train), from_torchvision(test), tuple(train.classes)
 
 

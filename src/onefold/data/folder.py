@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from onefold.data.assemble import assemble
 from onefold.data.holdout import divide
@@ -18,6 +17,7 @@ from onefold.data.source import Source
 from onefold.data.statistics import Statistics
 
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 CLUTTER = {"thumbs.db", "desktop.ini"}  # what file managers leave behind; names with a dot in front likewise
 
 
@@ -72,7 +72,7 @@ def list_images(name: str, folder: Path, classes: Sequence[str]) -> tuple[ImageF
         for file in files_below(str(entry)):
             if entry.name not in index:
                 foreign.append(file)
-            elif file.lower().endswith(IMG_EXTENSIONS):
+            elif file.lower().endswith(ENDINGS):
                 paths.append(file)
                 labels.append(index[entry.name])
             else:

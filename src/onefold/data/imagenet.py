@@ -9,8 +9,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torchvision import datasets
-from torchvision.datasets.utils import download_and_extract_archive
 
 from onefold.data.assemble import assemble
 from onefold.data.fetch import missing, refused
@@ -54,6 +52,8 @@ def load_imagenet(root: Path, options: Options) -> Source:
 
 def unpacked(root: Path) -> Path | None:
     """Where torchvision unpacked the official archives, if they are there."""
+    from torchvision import datasets  # slow to import, and few runs need it
+
     for place in (root / "imagenet", root):
         if (place / "ILSVRC2012_img_train.tar").is_file():
             with refused("imagenet", place, download=True):
@@ -68,6 +68,8 @@ def load_tiny_imagenet(root: Path, options: Options) -> Source:
     (90,000 + 10,000), the official validation images the test split. Last is by the number in the file's name."""
     folder = root / TINY_FOLDER
     if options.download and not (folder / "train").is_dir():
+        from torchvision.datasets.utils import download_and_extract_archive
+
         with refused("tiny-imagenet", root, download=True):
             download_and_extract_archive(TINY_URL, str(root), md5=TINY_MD5)
     if not (folder / "train").is_dir() or not (folder / "val" / "val_annotations.txt").is_file():

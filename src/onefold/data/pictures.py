@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import Dataset
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 # What PIL clips or cuts off when it converts to eight bits, without a word.
 DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
@@ -21,7 +23,7 @@ class Unreadable(ValueError):
     """An image that cannot be read; the message names its file."""
 
 
-class Pictures(Dataset[tuple[Image.Image, int]]):
+class Pictures(Dataset[tuple["Image.Image", int]]):
     """Encoded images with labels `[N]`; a subclass says where image i lies and how to get at its bytes."""
 
     labels: Tensor
@@ -69,6 +71,8 @@ class ImageFiles(Pictures):
 
 def opened(file: BinaryIO) -> Image.Image:
     """The image with its header read; refuses what has no pixels of eight bits."""
+    from PIL import Image, UnidentifiedImageError  # many runs have no image files
+
     if not file.seek(0, os.SEEK_END):
         raise ValueError("it is empty (0 bytes)")
     file.seek(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torchvision import datasets
 
 from onefold.data.fetch import missing, refused
 from onefold.data.holdout import divide
@@ -22,6 +21,8 @@ def load_svhn(root: Path, options: Options) -> Source:
     files = [root / "train_32x32.mat", root / "test_32x32.mat"]
     if not options.download and not all(file.is_file() for file in files):
         raise missing("svhn", files)
+    from torchvision import datasets  # slow to import, and few runs need it
+
     with refused("svhn", root, options.download):
         found = {split: datasets.SVHN(str(root), split=split, download=options.download) for split in ("train", "test")}
     arrays = {

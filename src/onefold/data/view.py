@@ -8,29 +8,41 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
-from torchvision.transforms import v2 as transforms
 
 from onefold.data.augment import Augmentation, CropFlip, ResizedCrop
 
 View = Callable[[Any], Any]
-v2: Any = transforms  # untyped, and exported by star: no type checker finds its names
+
+
+def transforms() -> Any:
+    """torchvision's, loaded where they are used: most data lie on the device and never meet them.
+
+    Untyped, because they are exported by star and no type checker finds their names.
+    """
+    from torchvision.transforms import v2
+
+    return v2
 
 
 def as_tensor(image: object) -> Tensor | None:
     """A tensor `[C, H, W]` of an image, or of what else a `Dataset` may give."""
     if isinstance(image, Tensor):
         return image.as_subclass(Tensor)  # a tv_tensor would follow into the network
+    if isinstance(image, np.ndarray):
+        return torch.from_numpy(image)
+    from PIL import Image
+
     if isinstance(image, Image.Image):
-        return torch.as_tensor(v2.functional.pil_to_tensor(image))
-    return torch.from_numpy(image) if isinstance(image, np.ndarray) else None
+        return torch.as_tensor(transforms().functional.pil_to_tensor(image))
+    return None
 
 
 def view_of(augment: Augmentation | None, train: bool) -> View | None:
     """What is done to an image before it is batched."""
     view: View | None = None
     if isinstance(augment, ResizedCrop):
+        v2 = transforms()
         if train:
             steps = [v2.RandomResizedCrop(augment.size), v2.RandomHorizontalFlip(0.5 if augment.flip else 0.0)]
         else:
@@ -50,6 +62,7 @@ class PaddedCrop:
     def __call__(self, image: Any) -> Any:
         if isinstance(image, Tensor) and image.is_floating_point():
             return image
+        v2 = transforms()
         size = v2.functional.get_size(image)
         crop = v2.RandomCrop(size, padding=self.augment.pad)
         return v2.RandomHorizontalFlip(0.5 if self.augment.flip else 0.0)(crop(image))

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onefold.data import Arrays
+from onefold.demo.crew import run_tasks
 from onefold.demo.speed import write_speeds
 from onefold.demo.tasks import Stage, source_of, student_tasks, teacher_tasks, unseen
-from onefold.demo.workers import run_tasks
 from onefold.recipe import Recipe
 from onefold.recipes import digits
 from onefold.report import Section, report
+from onefold.run import RunFolder
 
 SEEDS = 3
-MOST_WORKERS = 2  # each takes half a GB
+MOST_WORKERS = 2  # each takes three quarters of a GB
 
 __all__ = ["SEEDS", "Stage", "demo"]
 
@@ -32,14 +33,16 @@ def demo(
     """Trains, distils, evaluates and times everything under `out`; gives the page's path and its tables.
 
     Every seed is a repetition of everything with other random numbers: other teachers and other students. The
-    work is shared between processes of one thread each, and the numbers do not depend on how many there are.
+    work is shared between workers of one thread each, and the numbers do not depend on how many there are.
     """
     recipe = digits() if recipe is None else recipe
     folders = {seed: Path(out).expanduser() / f"seed-{seed}" for seed in range(seeds)}
     jobs = [(dataclasses.replace(recipe, seed=seed), folder) for seed, folder in folders.items()]
-    teachers = [task for job in jobs for task in teacher_tasks(*job)]
-    students = [task for job in jobs for task in student_tasks(*job)]
-    run_tasks(teachers, students, min(workers or cores(), len(students)), stage)
+    tasks = [task for job in jobs for task in (*teacher_tasks(*job), *student_tasks(*job))]
+    there = sum(RunFolder(task.run).finished for task in tasks)
+    if there:
+        stage("demo").message(f"{there} of {len(tasks)} networks are in {out} already, and are left as they are")
+    run_tasks(tasks, min(workers or cores(), max(1, len(tasks) - there)), stage)
     source = source_of(recipe)
     assert isinstance(source.train, Arrays), "the demo's data lie in memory"
     write_speeds(recipe, folders[0], source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -53,12 +52,11 @@ def write_speeds(recipe: Recipe, folder: Path, source: Source) -> None:
 
 
 def times(asked: dict[str, Callable[[Tensor], Tensor]], x: Tensor) -> dict[str, float]:
-    """The median over rounds in which everybody is asked once, so that a slow moment hits all alike."""
+    """The fastest of some rounds in which everybody is asked once: what else runs on the machine only adds to it."""
     taken: dict[str, list[float]] = {name: [] for name in asked}
     for _ in range(ROUNDS):
         for name, answer in asked.items():
             begin = time.perf_counter()
             answer(x)
             taken[name].append(time.perf_counter() - begin)
-    # The first rounds choose algorithms and fill caches.
-    return {name: 1000 * statistics.median(seconds[ROUNDS // 8 :]) / len(x) for name, seconds in taken.items()}
+    return {name: 1000 * min(seconds) / len(x) for name, seconds in taken.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,9 +15,11 @@ TEACHERS = "teachers"
 
 
 class Stage(Progress, Protocol):
-    """Progress with a name that changes."""
+    """Progress with a name that changes, and of work that is not steps."""
 
     def title(self, text: str) -> None: ...
+
+    def count(self, done: int, total: int, detail: str = "") -> None: ...
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class Teacher:
     @property
     def title(self) -> str:
         return f"seed {self.recipe.seed}, teacher {self.member}"
+
+    @property
+    def run(self) -> Path:
+        return self.folder / TEACHERS / f"teacher-{self.member}"
 
     def train(self, source: Source, progress: Progress) -> None:
         train_teachers(self.recipe, self.folder / TEACHERS, members=[self.member], source=source, progress=progress)
@@ -54,8 +59,12 @@ class Student:
     def title(self) -> str:
         return f"seed {self.recipe.seed}, {self.name}"
 
+    @property
+    def run(self) -> Path:
+        return self.folder / self.name
+
     def train(self, source: Source, progress: Progress) -> None:
-        distill_run(self.recipe, self.folder / self.name, self.folder / TEACHERS, source=source, progress=progress)
+        distill_run(self.recipe, self.run, self.folder / TEACHERS, source=source, progress=progress)
 
 
 Task = Teacher | Student
@@ -78,42 +87,8 @@ def student_tasks(recipe: Recipe, folder: Path) -> list[Task]:
     return tasks
 
 
-def shared_out(tasks: Sequence[Task], workers: int) -> list[list[Task]]:
-    """The tasks in as many lists, the longest first and each to who has least."""
-    lists: list[list[Task]] = [[] for _ in range(workers)]
-    for task in sorted(tasks, key=lambda task: -task.cost):
-        min(lists, key=lambda own: sum(t.cost for t in own)).append(task)
-    return lists
-
-
 def source_of(recipe: Recipe) -> Source:
     return load(recipe.data.source, recipe.data.root)
-
-
-class Whole:
-    """Progress of one task after another as that of all of them, by how long each takes."""
-
-    def __init__(self, stage: Stage, tasks: Sequence[Task]) -> None:
-        self.stage, self.costs = stage, [task.cost for task in tasks]
-        self.part = -1
-        self.last = (0.0, 0.0, 0.0)  # loss, learning rate, images a second
-
-    def run(self, task: Task, source: Source) -> None:
-        self.part += 1
-        self.stage.title(task.title)
-        task.train(source, self)
-        self.show(sum(self.costs[: self.part + 1]))
-
-    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
-        self.last = loss, lr, rate
-        # Not all of a task: the network has still to be evaluated.
-        self.show(sum(self.costs[: self.part]) + 0.99 * self.costs[self.part] * done / total)
-
-    def show(self, reached: float) -> None:
-        self.stage.update(round(1000 * reached), round(1000 * sum(self.costs)), *self.last)
-
-    def message(self, text: str) -> None:
-        """Which task it is, the title says."""
 
 
 class Unseen:
@@ -123,6 +98,9 @@ class Unseen:
         pass
 
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        pass
+
+    def count(self, done: int, total: int, detail: str = "") -> None:
         pass
 
     def message(self, text: str) -> None:

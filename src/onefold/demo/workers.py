@@ -1,155 +1,84 @@
-"""The tasks shared between processes of one thread each."""
+"""A worker: trains the tasks it is handed, one after another, in a process of its own or in a thread of this one."""
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
+import faulthandler
 import os
-import queue
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.process import BaseProcess
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from onefold.demo.tasks import Stage, Task, Whole, shared_out, source_of
+from onefold.demo.tasks import source_of
 from onefold.engine import Interrupted
-from onefold.engine.signals import interruptions
 
-LOOK = 0.2  # seconds
-
-
-class Channel(Protocol):
-    """What a queue between processes and one within a process have in common."""
-
-    def put(self, item: tuple[int, str, tuple[Any, ...]]) -> None: ...
-
-    def get(self, block: bool = True, timeout: float | None = None) -> tuple[int, str, tuple[Any, ...]]: ...
+if TYPE_CHECKING:
+    Wire = Connection[Any, Any]  # generic for type checkers only
 
 
-def run_tasks(teachers: Sequence[Task], students: Sequence[Task], workers: int, stage: Callable[[str], Stage]) -> None:
-    """All teachers, then all students, in this process or in several.
+def in_process(wire: Wire, parent: int) -> None:
+    """The target of a process. SIGTERM makes it save and stop, SIGUSR1 makes it tell where it stands."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # between two tasks
 
-    Stops with `Interrupted` on a signal, everything saved.
-    """
-    if workers == 1:
-        whole = Whole(stage("demo"), [*teachers, *students])
-        with one_thread():
-            for task in (*teachers, *students):
-                whole.run(task, source_of(task.recipe))
-        return
-    # Not a fork: threads of torch do not survive one.
-    context = multiprocessing.get_context("spawn")
-    told, together = context.Queue(), context.Barrier(workers)
-    shares = zip(shared_out(teachers, workers), shared_out(students, workers), strict=True)
-    processes = [
-        context.Process(target=work, args=(number, *share, together, told, os.getpid()))
-        for number, share in enumerate(shares)
-    ]
-    with interruptions(True) as wish:
-        for process in processes:
-            process.start()
-        try:
-            follow(processes, told, stage, lambda: wish.signal)
-        finally:
-            for process in processes:
-                process.join()
-    if wish.signal is not None:
-        raise Interrupted(
-            f"stopped by {wish.signal.name}; what was reached is saved, and the same command goes on from there",
-            wish.signal,
-        )
+    def listened() -> None:
+        if os.getppid() != parent:  # nobody is left to listen
+            os.kill(os.getpid(), signal.SIGTERM)
 
-
-def follow(
-    processes: Sequence[BaseProcess],
-    told: Channel,
-    stage: Callable[[str], Stage],
-    wished: Callable[[], signal.Signals | None],
-) -> None:
-    """Shows what the workers tell until all have ended; passes a wish to stop on, once."""
-    stages: dict[int, Stage] = {}
-    failure: Exception | None = None
-    stopping = False
-    while True:
-        # Looked at before the queue: what a worker said last is read before it counts as gone.
-        alive = [process for process in processes if process.is_alive()]
-        if not stopping and (wished() is not None or failure is not None or died(processes)):
-            stopping = True
-            for process in alive:
-                if process.pid is not None:
-                    os.kill(process.pid, wished() or signal.SIGTERM)
-        try:
-            number, what, arguments = told.get(timeout=LOOK)
-        except queue.Empty:
-            if not alive:
-                break
-            continue
-        if what == "failed":
-            failure = failure or arguments[0]
-            continue
-        if number not in stages:
-            stages[number] = stage("demo")
-        getattr(stages[number], what)(*arguments)
-    if wished() is None and (failure is not None or died(processes)):
-        raise failure or RuntimeError("a worker process died; is there enough memory? --workers 1 needs least")
-
-
-def died(processes: Sequence[BaseProcess]) -> bool:
-    return any(process.exitcode not in (None, 0) for process in processes)
-
-
-def work(
-    number: int,
-    teachers: Sequence[Task],
-    students: Sequence[Task],
-    together: threading.Barrier,
-    told: Channel,
-    parent: int,
-) -> None:
-    """What a worker does: its teachers, and when those of all workers are there, its students."""
-    os.setsid()  # Ctrl-C in the terminal reaches the parent alone, which passes it on once
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # between two tasks, as Ctrl-C
     torch.set_num_threads(1)
-    whole = Whole(Told(told, number, parent), [*teachers, *students])
-    try:
-        for task in teachers:
-            whole.run(task, source_of(task.recipe))
-        together.wait()
-        for task in students:
-            whole.run(task, source_of(task.recipe))
-    except (Interrupted, KeyboardInterrupt, threading.BrokenBarrierError):
-        together.abort()
-    except Exception as error:
-        together.abort()
-        refused = isinstance(error, ValueError | OSError)
-        told.put((number, "failed", (ValueError(str(error)) if refused else RuntimeError(traceback.format_exc()),)))
+    with contextlib.suppress(Interrupted, KeyboardInterrupt, EOFError, BrokenPipeError):
+        serve(wire, listened)
+
+
+def in_thread(wire: Wire, stop: threading.Event) -> None:
+    """The target of a thread, which no signal reaches: `stop` makes it leave the task at its last checkpoint."""
+
+    def listened() -> None:
+        if stop.is_set():
+            raise Interrupted("stopped", signal.SIGTERM)
+
+    # The end of the wire is closed in any case: that is how the other side learns of the end.
+    with wire, one_thread(), contextlib.suppress(Interrupted, EOFError, BrokenPipeError):
+        serve(wire, listened)
+
+
+def serve(wire: Wire, listened: Callable[[], None]) -> None:
+    """Says "ready", then "done" after each task; "failed" with the error where one was refused or broke."""
+    wire.send(("ready", ()))
+    while (task := wire.recv()) is not None:
+        try:
+            task.train(source_of(task.recipe), Told(wire, listened))
+        except Interrupted:
+            raise
+        except Exception as error:
+            refused = isinstance(error, ValueError | OSError)
+            wire.send(("failed", (ValueError(str(error)) if refused else RuntimeError(traceback.format_exc()),)))
+            return
+        wire.send(("done", ()))
 
 
 class Told:
-    """Progress that the parent shows."""
+    """Progress that the other end of the wire shows."""
 
-    def __init__(self, told: Channel, number: int, parent: int) -> None:
-        self.told, self.number, self.parent = told, number, parent
-
-    def title(self, text: str) -> None:
-        self.told.put((self.number, "title", (text,)))
+    def __init__(self, wire: Wire, listened: Callable[[], None]) -> None:
+        self.wire, self.listened = wire, listened
 
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
-        if os.getppid() != self.parent:  # nobody is left to listen
-            os.kill(os.getpid(), signal.SIGTERM)
-        self.told.put((self.number, "update", (done, total, loss, lr, rate)))
+        self.listened()
+        self.wire.send(("update", (done, total, loss, lr, rate)))
 
     def message(self, text: str) -> None:
-        self.told.put((self.number, "message", (text,)))
+        """What the task is, its title says."""
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """As in a worker, so that sums are formed in the same order."""
+    """As in a process of its own, so that sums are formed in the same order."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -16,6 +16,7 @@ from onefold.engine.device import own_randomness, placed
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import World
 from onefold.engine.environment import environment
+from onefold.engine.event_files import check_log, event_files
 from onefold.engine.keeper import Keeper
 from onefold.engine.loop import fit
 from onefold.engine.pack import pack
@@ -35,9 +36,10 @@ def conduct(
     recipe: dict[str, Any] | None = None,
     about: dict[str, Any] | None = None,
     progress: Progress | None = None,
+    log: str | None = None,
 ) -> Result:
     """A whole run, as `conducting` does it, by itself."""
-    return alone(conducting(job, run, recipe, about, progress))
+    return alone(conducting(job, run, recipe, about, progress, log))
 
 
 def conducting(
@@ -46,25 +48,33 @@ def conducting(
     recipe: dict[str, Any] | None = None,
     about: dict[str, Any] | None = None,
     progress: Progress | None = None,
+    log: str | None = None,
 ) -> Going[Result]:
     """Trains, or goes on, or finds that all is done; evaluates the best network and keeps it. Yields after every step.
 
     `recipe` is what was asked for and `about` what the folder is: both are recorded, and a folder in which they differ
-    is refused.
+    is refused. With `log` "tensorboard" the folder gets event files, too.
     """
     world = job.world
     progress = Silent() if progress is None or world.rank else progress
+    check_log(log, None if run is None else run.path)
     with own_randomness(job.device), placed(job.teachers, job.device):
         training = prepare(replace(job, say=progress.message))
-        keeper = Keeper(run, world)
         if run is None:
+            keeper = Keeper(None, world)
             return finish(training, (yield from fit(training, keeper, progress)), keeper)
         recipe, about = recipe or {}, describe(training) | (about or {})
         pack(training.state_dict())  # what cannot be stored is refused now
         if world.first(lambda: found_or_begun(run, recipe, about, job.device, COPIES * size_of(training.student))):
             progress.message(f"{run.path} is finished; nothing was changed")
             return finished_result(run, served_network(job.method, training.student), world)
-        with run.held() if world.rank == 0 else contextlib.nullcontext():
+        per_step = training.train.examples / len(training.train)
+        writes = world.rank == 0
+        with (
+            run.held() if writes else contextlib.nullcontext(),
+            event_files(log if writes else None, run.path, per_step) as events,
+        ):
+            keeper = Keeper(run, world, events)
             return finish(training, (yield from fit(training, keeper, progress)), keeper)
 
 

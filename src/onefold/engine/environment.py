@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -52,6 +53,7 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
+@functools.cache  # a process that trains many networks asks git once
 def commit(folder: Path) -> str | None:
     """The commit a folder is at, with a + where tracked files differ; None where git does not track it."""
 

@@ -17,6 +17,7 @@ from onefold.engine.distributed.launch import device_here, world_here
 from onefold.engine.distributed.plan import by_members
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import ALONE, World
+from onefold.engine.event_files import check_log
 from onefold.engine.networks import build_network, network_of
 from onefold.engine.progress import Progress, Silent
 from onefold.engine.result import Result, finished_result, served_network
@@ -39,12 +40,14 @@ def train_teachers(
     members: Sequence[int] | None = None,
     source: Source | None = None,
     progress: Progress | None = None,
+    log: str | None = None,
 ) -> list[Result]:
     """Trains M networks with labels into `folder/teacher-0`, ...; some of them with `members`.
 
     Each has a seed of its own, made of the recipe's and its number, so that it comes out the same whoever else is
     trained. Those that are finished are left as they are.
     """
+    check_log(log, folder)
     chosen = list(range(recipe.members)) if members is None else list(members)
     for m in chosen:
         if isinstance(m, bool) or not isinstance(m, int) or not 0 <= m < recipe.members:
@@ -74,7 +77,7 @@ def train_teachers(
         seed, about = draw_seed("teacher", recipe.seed, m), {"kind": "teacher", "member": m}
         job = job_of(recipe, source, method, perturbation, None, seed, device, ALONE if apart else world)
         said = shared.of(place - 1, f"teacher {m}") if together else progress
-        going[m] = conducting(job, runs[m], to_dict(recipe), about | described(recipe, source), said)
+        going[m] = conducting(job, runs[m], to_dict(recipe), about | described(recipe, source), said, log)
     if together:
         done |= dict(zip(going, abreast(list(going.values()), device), strict=True))
     else:
@@ -94,8 +97,10 @@ def distill_run(
     *,
     source: Source | None = None,
     progress: Progress | None = None,
+    log: str | None = None,
 ) -> Result:
     """Trains the recipe's student on the first M teachers in a folder that `train_teachers` has filled."""
+    check_log(log, folder)
     world = world_here()
     progress = Silent() if progress is None or world.rank else progress
     method, perturbation = method_named(recipe.distill.method), perturbation_named(recipe.distill.perturbation)
@@ -115,7 +120,7 @@ def distill_run(
         check_data(teachers_folder, recipe.members, recipe.data.source, source)
     seed = draw_seed("student", recipe.seed)
     job = job_of(recipe, source, method, perturbation, teachers, seed, device, world)
-    return conduct(job, run, to_dict(recipe), about | described(recipe, source), progress)
+    return conduct(job, run, to_dict(recipe), about | described(recipe, source), progress, log)
 
 
 def described(recipe: Recipe, source: Source) -> dict[str, Any]:

@@ -9,18 +9,19 @@ from torch import Tensor, nn
 
 from onefold.engine import checkpoint
 from onefold.engine.distributed.world import ALONE, World
+from onefold.engine.event_files import EventFiles
 from onefold.run import RunFolder
 
 
 class Keeper:
-    """The last checkpoint, the best weights and the log.
+    """The last checkpoint, the best weights and the log, which `events` may repeat in a form of their own.
 
     The file of the best weights carries its step in its name, and the last checkpoint says which one counts: whatever
     comes between two writes, the two fit together. Of several processes the first alone writes, and reads for all.
     """
 
-    def __init__(self, run: RunFolder | None, world: World = ALONE) -> None:
-        self.run, self.world = run, world
+    def __init__(self, run: RunFolder | None, world: World = ALONE, events: EventFiles | None = None) -> None:
+        self.run, self.world, self.events = run, world, events
         self.memory: dict[str, Tensor] = {}
 
     @property
@@ -47,6 +48,8 @@ class Keeper:
         assert self.run is not None
         state = None if self.last is None else checkpoint.load(self.last)
         self.run.rewind(0 if state is None else state["step"])
+        if self.events is not None:
+            self.events.begin(self.run.metrics())
         return state
 
     def save_best(self, step: int, student: nn.Module) -> None:
@@ -64,6 +67,8 @@ class Keeper:
     def log(self, record: dict[str, Any]) -> None:
         if self.run is not None and self.world.rank == 0:
             self.run.log(record)
+        if self.events is not None:
+            self.events.add(record)
 
     def _best(self, step: int) -> Path:
         assert self.run is not None

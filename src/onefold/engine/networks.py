@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from onefold.methods import unknown
-from onefold.models import ChannelStatistics, Standardize, mlp, resnet18_small, resnet50, wide_resnet
+from onefold.models import ChannelStatistics, Standardize, mlp, wide_resnet
 
 NAMES = ("wrn28x1", "wrn28x4", "resnet18-small", "resnet50", "mlp")
 
@@ -35,10 +35,10 @@ def build_network(
         )
     if wide is not None:
         return wide_resnet(int(wide[1]), int(wide[2]), classes, channels, channels.channels)
-    if name == "resnet18-small":
-        return resnet18_small(classes, channels)
-    if name == "resnet50":
-        return resnet50(classes, channels)
+    if name in ("resnet18-small", "resnet50"):
+        from onefold.models import resnet18_small, resnet50  # torchvision's, which is slow to import
+
+        return (resnet50 if name == "resnet50" else resnet18_small)(classes, channels)
     if name == "mlp" and image_size is not None and len(image_size) == 2:
         flat = mlp(channels.channels * image_size[0] * image_size[1], classes)
         return nn.Sequential(Standardize(channels.mean, channels.std), nn.Flatten(), *flat)

@@ -73,7 +73,7 @@ def draw_shares(axes: Axes, bins: Reliability) -> None:
     total = int(bins.count.sum())
     for index, count in enumerate(bins.count.tolist()):
         axes.bar((index + 0.5) * width, 100 * count / total, width=width * 0.86, color=FAINT, linewidth=0)
-    axes.set(ylim=(0, 100), xlabel="confidence", ylabel="% of answers")
+    axes.set(ylim=(0, 100), xlabel="confidence", ylabel="share, %")
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
     axes.set_yticks([0, 50, 100])
 

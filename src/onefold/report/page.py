@@ -8,10 +8,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
-from onefold.report.diagram import FEW, reliability_svg
 from onefold.report.runs import collect
 from onefold.report.table import Row, Section, cell, headings, sections
 from onefold.run import write_aside
@@ -42,6 +38,10 @@ def report(
 
 
 def page(tables: Sequence[Section], title: str, introduction: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
+    import jinja2  # this and matplotlib are loaded when there is something to draw
+
+    from onefold.report.diagram import FEW
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("onefold.report", "."),
         autoescape=True,
@@ -78,6 +78,10 @@ def as_shown(section: Section) -> dict[str, Any]:
 
 
 def shown_row(row: Row, section: Section) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    from onefold.report.diagram import reliability_svg
+
     count = "1 network" if row.networks == 1 else f"{row.networks} networks"
     if row.label.startswith("ensemble"):
         count = count.replace("network", "ensemble")
@@ -105,5 +109,6 @@ def origins(row: Row) -> list[dict[str, Any]]:
 def environment_of(section: Section) -> str:
     """Versions and hardware of the runs, where they agree."""
     found = [answer.env for row in section.rows for answer in row.answers]
-    common = {k: v for k, v in found[0].items() if all(env.get(k) == v for env in found)} if found else {}
+    flat = [env | env.get("libraries", {}) for env in found]
+    common = {k: v for k, v in flat[0].items() if all(env.get(k) == v for env in flat)} if flat else {}
     return ", ".join(f"{name} {value}" for name, value in common.items() if isinstance(value, str | int | float))
