@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from onefold.engine.step import Step, TrainingStep
 from onefold.fast.streams import side_by_side
 
 WARM_UP = 3  # steps before the capture: they choose kernels and make the optimizer's state
@@ -30,18 +31,22 @@ class Graph:
 class CapturedStep:
     """A step that is captured the first time it sees a shape, and replayed from then on.
 
-    Capturing needs a few steps to warm up. They are taken back: weights, statistics, the optimizer's state and the
-    random numbers stand as they were, so that a captured training takes the same steps as any other.
+    The `whole` step, where its optimizer reads from tensors whatever changes from step to step; else the loss and its
+    gradient, and the optimizer updates outside. Capturing needs a few steps to warm up. They are taken back: weights,
+    statistics, the optimizer's state and the random numbers stand as they were, so that a captured training takes the
+    same steps as any other.
     """
 
     def __init__(
         self,
-        step: Callable[[Tensor, Tensor], Tensor],
-        modules: list[nn.Module],
+        step: TrainingStep,
+        modules: Sequence[nn.Module],
         optimizer: Optimizer,
+        whole: bool,
         say: Callable[[str], None],
     ) -> None:
-        self.step, self.modules, self.optimizer, self.say = step, modules, optimizer, say
+        self.step, self.modules, self.optimizer, self.whole, self.say = step, modules, optimizer, whole, say
+        self.captured: Step = step if whole else step.differentiate
         self.graphs: dict[tuple[Any, ...], Graph] = {}
         self.pool: Any = None
         self.failed = False
@@ -56,12 +61,15 @@ class CapturedStep:
                 graph = self.graphs[key] = self.capture(x, labels)
             except Exception as error:  # whatever a network does that a graph cannot hold
                 self.failed = True
+                self.graphs.clear()
                 reason = str(error).strip().split("\n")[0]
                 self.say(f"the step cannot be captured in a CUDA graph and runs kernel by kernel: {reason}")
                 return self.step(x, labels)
         graph.x.copy_(x)
         graph.labels.copy_(labels)
         graph.graph.replay()
+        if not self.whole:
+            self.step.update()
         return graph.loss
 
     def capture(self, x: Tensor, labels: Tensor) -> Graph:
@@ -71,13 +79,13 @@ class CapturedStep:
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side), side_by_side():
                 for _ in range(WARM_UP):
-                    self.step(x, labels)
+                    self.captured(x, labels)
             torch.cuda.current_stream().wait_stream(side)
             torch.cuda.synchronize()
         self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         with side_by_side(), torch.cuda.graph(graph, pool=self.pool):
-            loss = self.step(x, labels)
+            loss = self.captured(x, labels)
         self.pool = graph.pool()
         return Graph(graph, x, labels, loss)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -46,6 +47,21 @@ def without_gradient(ensemble: Ensemble, x: Tensor) -> Tensor:
     return ensemble(x)
 
 
+@dataclass(frozen=True)
+class TrainingStep:
+    """A step in its two halves. Neither waits for anything, so that both can be captured."""
+
+    differentiate: Step
+    """the loss; the gradients are left with the parameters"""
+    update: Callable[[], None]
+    """the weights move, and so does their average"""
+
+    def __call__(self, x: Tensor, labels: Tensor) -> Tensor:
+        loss = self.differentiate(x, labels)
+        self.update()
+        return loss
+
+
 def training_step(
     loss: Loss,
     optimizer: Optimizer,
@@ -56,8 +72,8 @@ def training_step(
     precision: str = "float32",
     gradients: Gradients | None = None,
     world: World = ALONE,
-) -> Step:
-    """The loss, its gradient, the update of the weights and of their average. Waits for nothing.
+) -> TrainingStep:
+    """The loss, its gradient, the update of the weights and of their average.
 
     With `accumulate` the batch is worked through in that many parts, whose gradients add up to that of the whole: the
     same but for rounding, for what BatchNorm sees, and for a perturbation, which draws anew for every part. Of several
@@ -66,7 +82,7 @@ def training_step(
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
-    def step(x: Tensor, labels: Tensor) -> Tensor:
+    def differentiate(x: Tensor, labels: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=x.device)
         for part, answers, share in world.pieces(x, labels, accumulate):
@@ -77,12 +93,13 @@ def training_step(
             total = total + value.detach()
         if gradients is not None:
             gradients.join()
-        total = world.summed(parameters, total)
+        return world.summed(parameters, total)
+
+    def update() -> None:
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(parameters, clip)
         optimizer.step()
         if ema is not None:
             ema.update()
-        return total
 
-    return step
+    return TrainingStep(differentiate, update)

@@ -135,14 +135,14 @@ def prepare(job: Job) -> Training:
     # A rewritten network forms BatchNorm's statistics by itself, over the examples of its own process.
     fast = settings.fast and job.device.type == "cuda" and job.world.size == 1
     teachers = job.teachers
-    if fast:
+    if fast and not settings.compile:
         fast_student(student, x, settings.precision, job.say)
         if isinstance(teachers, Teachers):
             teachers = fast_teachers(teachers, x, settings.precision, job.say)
     optimizer = optimizer_for(student, settings, job.optimizer, fast)
     ema = None if optim.ema is None else MovingAverage(student, optim.ema)
     loss = loss_for(student, teachers)
-    step = training_step(
+    plain_step = training_step(
         torch.compile(loss) if settings.compile else loss,
         optimizer,
         clip=optim.clip,
@@ -152,8 +152,10 @@ def prepare(job: Job) -> Training:
         gradients=Gradients() if fast else None,
         world=job.world,
     )
+    step: Step = plain_step
     if fast:
-        step = CapturedStep(step, [student] if ema is None else [student, ema.student], optimizer, job.say)
+        modules = [student] if ema is None else [student, ema.student]
+        step = CapturedStep(plain_step, modules, optimizer, job.optimizer is None, job.say)
     train = loader_for(
         job.train,
         optim.batch_size,
@@ -176,10 +178,9 @@ def prepare(job: Job) -> Training:
 
 def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:
     batch_size = 2 * job.settings.optim.batch_size  # no gradients are kept
-    if job.device.type == "cuda" and isinstance(split, Arrays):
-        batch_size = max(
-            batch_size, min(1024, LARGE // max(split.x[0].numel(), 1))
-        )  # small images fill a GPU in crowds
+    if job.device.type == "cuda" and isinstance(split, Arrays) and len(split):
+        crowd = LARGE // split.x[0].numel()  # small images fill a GPU in crowds
+        batch_size = max(batch_size, min(1024, crowd))
     return loader_for(
         split,
         batch_size,

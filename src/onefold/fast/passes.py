@@ -33,8 +33,8 @@ def by_member(x: Tensor, members: int) -> Tensor:
 
 
 def like(rows: Tensor, x: Tensor) -> Tensor:
-    """`[M, rows, C]` in the shape of x."""
-    return rows.reshape(x.shape[0], *x.shape[2:], x.shape[1]).movedim(-1, 1).to(x.dtype)
+    """`[M, rows, C]` in the shape, the type and the layout of x."""
+    return torch.empty_like(x).copy_(rows.reshape(x.shape[0], *x.shape[2:], x.shape[1]).movedim(-1, 1))
 
 
 def power_of_two(n: int) -> int:

@@ -1,0 +1,113 @@
+"""Runs every kernel beside its description in torch. With TRITON_INTERPRET=1 on the CPU, else on a GPU."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onefold.data.augment import CropFlip, as_input, crop_and_flip, draw
+from onefold.fast import few_channels, passes
+from onefold.fast.crop import cropped
+
+DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+
+
+def compare(what: str, compute: Callable[[], Any]) -> Any:
+    """By both ways; gives what the description says."""
+    found = []
+    for on_gpu in (False, True):
+        passes.on_gpu = lambda _, choice=on_gpu: choice  # type: ignore[assignment, misc]
+        found.append(compute())
+    for expected, mine in zip(*map(flat, found), strict=True):
+        error = float((mine - expected).abs().max() / expected.abs().max())
+        assert error < 3e-5, f"{what}: {error}"
+    return found[0]
+
+
+def flat(values: Any) -> list[Tensor]:
+    return [v for v in values if v is not None] if isinstance(values, tuple) else [values]
+
+
+def check_passes() -> None:
+    for case in itertools.product((1, 3), (5, 70), (True, False), (True, False), (True, False), (True, False)):
+        check_case(*case)
+
+
+def check_case(members: int, channels: int, has_s: bool, has_r: bool, affine: bool, relu: bool) -> None:
+    what = f"M {members}, C {channels}, s {has_s}, r {has_r}, affine {affine}, relu {relu}"
+    y = passes.innermost_channels(torch.randn(2 * members, channels, 3, 5, device=DEVICE) + 2)
+
+    def vector(*size: int) -> Tensor:
+        return torch.randn(size, device=DEVICE) / 3
+
+    s, r = vector(members, channels) if has_s else None, vector(members, channels) if has_r else None
+    weight, bias = (vector(channels), vector(channels)) if affine else (None, None)
+    x, dz, also = torch.randn_like(y), torch.randn_like(y), torch.randn_like(y)
+    q = vector(members, channels)
+
+    def moments(add: passes.Sum | None) -> tuple[Tensor, ...]:
+        running = torch.full((channels,), 0.5, device=DEVICE), torch.full((channels,), 2.0, device=DEVICE)
+        both = passes.moments(y, add, s, weight, bias, running, 0.1, 1e-5, members)
+        return *both, *running
+
+    at = passes.Resting(s, weight, bias, vector(channels), vector(channels).abs() + 0.1, 1e-5, members)
+    for add in (None, passes.Sum(q, x), passes.Sum(None, x)):
+        compare(what, partial(moments, add))
+        compare(what, partial(passes.rest, y, add, at, r, relu))
+    table = passes.moments(y, None, s, weight, bias, None, 0.1, 1e-5, members)[1]
+    a, b = table[:members], table[3 * members]
+    compare(what, lambda: passes.affine(y, a, b, r, relu))
+
+    def gradients() -> Tensor:
+        found = passes.gradient_table(dz, y, table, s, weight, bias, r, relu, members)
+        unused = 0 if has_s else members  # without s its gradient is nobody's
+        return torch.cat([found[: 3 * members], found[3 * members + unused :]])
+
+    coefficients = compare(what, gradients)[: 3 * members]
+    compare(what, lambda: passes.gradient(dz, y, a, b, coefficients, also, relu))
+    compare(what, lambda: passes.rest_gradient(dz, y if relu else None, at, r, also))
+    if s is not None:
+        compare(what, lambda: passes.scaled_sum(y, s, x))
+        compare(what, lambda: passes.scaled_gradient(dz, y, s))
+
+
+def check_convolutions() -> None:
+    few_channels.PIXELS, few_channels.PROGRAMS = (16, 3) if DEVICE == "cpu" else (128, 132)
+    kind = torch.float32 if DEVICE == "cpu" else torch.bfloat16
+    for c, k, height, width in ((16, 16, 4, 6), (16, 32, 5, 3), (32, 16, 6, 4)):
+        x = passes.innermost_channels(torch.randn(2, c, height, width, device=DEVICE).to(kind))
+        w = passes.innermost_channels(torch.randn(k, c, 3, 3, device=DEVICE).to(kind))
+        g = passes.innermost_channels(torch.randn(2, k, height, width, device=DEVICE).to(kind))
+        settings = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        exact = [t.double() for t in (g, x, w)]
+        dx, dw, _ = torch.ops.aten.convolution_backward(*exact, None, *settings, [True, True, False])
+        wanted = (torch.convolution(x.double(), w.double(), None, *settings), dx, dw)
+        found = few_channels.few_channels(x, w), few_channels.few_channels(g, w, transposed=True)
+        for expected, mine in zip(wanted, (*found, few_channels.few_channels_weight_gradient(g, x)), strict=True):
+            error = float((mine.double() - expected).norm() / expected.norm())
+            assert error < (1e-5 if DEVICE == "cpu" else 1e-2), f"convolution {c} to {k}: {error}"
+
+
+def check_crops() -> None:
+    images = torch.randint(0, 256, (20, 3, 8, 10), dtype=torch.uint8)
+    draws = draw(7, CropFlip(2), torch.Generator().manual_seed(0))
+    chosen = torch.randint(0, 20, (7,))
+    expected = as_input(crop_and_flip(images[chosen], draws, 2))
+    found = cropped(images.to(DEVICE), chosen.to(DEVICE), *draws.to(torch.device(DEVICE)), 2)
+    assert torch.equal(found.cpu(), expected), "crops"
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    if DEVICE == "cpu":
+        passes.TILE = 512  # the interpreter takes its time for every element of a tile
+    check_passes()
+    check_convolutions()
+    check_crops()
+    print("kernels agree")

@@ -1,0 +1,201 @@
+"""Rewritten networks compute what the networks compute: values, every gradient, every statistic."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import onefold
+from onefold.engine.accelerate import fast_student, fast_teachers
+from onefold.ensemble import BatchEnsemble, Plain
+from onefold.ensemble.layers import RankOneConv
+from onefold.fast import network, passes
+from onefold.fast.network import make_fast, make_plain
+from onefold.models import WideResNet
+from onefold.models.standardize import CIFAR10
+
+SIZE = 12
+
+
+class PostActivation(nn.Module):
+    """As in torchvision's residual networks: in-place activations, a bias, a projection, no activation at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, padding=1)
+        self.norm0 = nn.BatchNorm2d(6)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv1, self.norm1 = nn.Conv2d(6, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6)
+        self.conv2, self.norm2 = nn.Conv2d(6, 8, 3, stride=2, padding=1, groups=2), nn.BatchNorm2d(8, momentum=0.3)
+        self.project, self.norm3 = nn.Conv2d(6, 8, 1, stride=2), nn.BatchNorm2d(8, affine=False)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.relu(self.norm0(self.stem(x)))
+        h = self.relu(self.norm1(self.conv1(x)))
+        h = self.norm2(self.conv2(h))
+        h += self.norm3(self.project(x))
+        return torch.as_tensor(self.head(self.relu(h).mean((2, 3))))
+
+
+class Odd(nn.Module):
+    """Norms that cannot be put together with anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat = nn.Linear(3 * SIZE * SIZE, 7)
+        self.norm = nn.BatchNorm1d(7)
+        self.other = nn.BatchNorm1d(7)
+        self.head = nn.Linear(7, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(self.flat(x.flatten(1)))
+        h = F.gelu(h) + h
+        return torch.as_tensor(self.head(F.relu(self.other(h)) + torch.relu(h)))
+
+
+def wide() -> nn.Module:
+    return WideResNet(1, 1, 4, CIFAR10)
+
+
+NETWORKS: list[Callable[[], nn.Module]] = [wide, PostActivation, Odd]
+
+
+@pytest.fixture(autouse=True)
+def on_activations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As on a GPU."""
+    monkeypatch.setattr(RankOneConv, "on_activations", True)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def randomised(net: nn.Module) -> nn.Module:
+    """In float64, with other statistics and weights than a new network has."""
+    net = net.double()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(torch.randn_like(p) / 20)
+        net.train()(torch.rand(8, 3, SIZE, SIZE, dtype=torch.float64))
+    return net
+
+
+def pair(make: Callable[[], nn.Module], members: int) -> tuple[BatchEnsemble | Plain, BatchEnsemble | Plain]:
+    """A student, and the same one made fast."""
+    torch.manual_seed(0)
+    net = randomised(make())
+    example = torch.rand(4, 3, SIZE, SIZE, dtype=torch.float64)
+    plain: BatchEnsemble | Plain = (
+        Plain(net) if members == 1 else onefold.batch_ensemble(net, members, init="normal", example=example)
+    )
+    fast = copy.deepcopy(plain)
+    for one in (fast.net, fast.at_rest.net):
+        make_fast(one)
+    return plain, fast
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("make", NETWORKS, ids=lambda make: make.__name__)
+def test_training_is_the_same(make: Callable[[], nn.Module], members: int) -> None:
+    plain, fast = pair(make, members)
+    plain.train()
+    fast.train()
+    for size in (6, 6, 4):  # the last batch of an epoch is smaller
+        x = torch.rand(size, 3, SIZE, SIZE, dtype=torch.float64)
+        expected, found = plain(x), fast(x)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+        g = torch.randn_like(expected)
+        expected.backward(g)
+        found.backward(g)
+        for (name, p), (_, q) in zip(plain.named_parameters(), fast.named_parameters(), strict=True):
+            torch.testing.assert_close(q.grad, p.grad, rtol=1e-8, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
+            p.grad = q.grad = None
+        for (name, p), (_, q) in zip(plain.named_buffers(), fast.named_buffers(), strict=True):
+            torch.testing.assert_close(q, p, msg=lambda text, n=name: f"{n}: {text}")
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("make", NETWORKS, ids=lambda make: make.__name__)
+def test_at_rest_values_and_gradients_are_the_same(make: Callable[[], nn.Module], members: int) -> None:
+    plain, fast = pair(make, members)
+    x = torch.rand(5, 3, SIZE, SIZE, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(fast.at_rest(x), plain.at_rest(x), rtol=1e-10, atol=1e-10)
+    index = torch.tensor([members - 1])
+    results = []
+    for student in (plain, fast):
+        with student.at_rest.picking(index) as member:
+            z = x.clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(member(z).square().sum(), z)
+        results.append(gradient)
+    torch.testing.assert_close(results[1], results[0], rtol=1e-8, atol=1e-10)
+    assert all(p.grad is None for p in fast.parameters())
+
+
+def test_training_with_the_statistics_held_learns_everything_else() -> None:
+    plain, fast = pair(wide, 2)
+    x = torch.rand(5, 3, SIZE, SIZE, dtype=torch.float64)
+    plain.at_rest(x).square().sum().backward()
+    fast.at_rest(x).square().sum().backward()
+    for p, q in zip(plain.parameters(), fast.parameters(), strict=True):
+        torch.testing.assert_close(q.grad, p.grad, rtol=1e-8, atol=1e-9)
+
+
+def test_what_surrounds_a_normalisation_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[dict[str, int]] = []
+    original = network.rewrite
+    monkeypatch.setattr(network, "rewrite", lambda graph: found.append(original(graph)) or found[-1])
+    _, fast = pair(wide, 2)
+    fast.train()(torch.rand(4, 3, SIZE, SIZE, dtype=torch.float64))
+    assert found[-1]["norms"] == 7
+    assert found[-1]["convolutions"] == 9  # the first, two in each of three blocks, two projections
+
+
+def test_rewriting_is_taken_back_and_copies_are_plain() -> None:
+    net = randomised(wide()).eval()
+    x = torch.rand(2, 3, SIZE, SIZE, dtype=torch.float64)
+    keys = list(net.state_dict())
+    make_fast(net)
+    assert list(net.state_dict()) == keys
+    copied = copy.deepcopy(net)
+    assert copied._compiled_call_impl is None
+    torch.testing.assert_close(net(x), copied(x))
+    make_plain(net)
+    assert torch.equal(net(x), copied(x))
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d(4, momentum=None), nn.BatchNorm2d(4, track_running_stats=False)])
+def test_a_network_that_cannot_be_read_stays_as_it_is_and_says_so(norm: nn.Module) -> None:
+    """A cumulative average depends on a counter's value; without running statistics there is nothing special."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    student, x, said = Plain(net), torch.rand(8, 3, SIZE, SIZE), []
+    before = copy.deepcopy(student)
+    fast_student(student, x, "float32", said.append)
+    assert len(said) == (1 if norm.momentum is None else 0)
+    assert (student.net._compiled_call_impl is None) == bool(said)
+    for sentence in said:
+        assert "runs layer by layer" in sentence
+    torch.testing.assert_close(student.train()(x), before.train()(x))
+
+
+def test_a_rewriting_that_goes_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(passes, "gradient", lambda dz, *_: dz)
+    fast_student(Plain(wide()), torch.rand(8, 3, SIZE, SIZE), "float32", said.append)
+    assert "gradients" in said[0]
+
+
+def test_teachers_are_made_fast_in_a_copy() -> None:
+    teachers = onefold.Teachers([wide().eval() for _ in range(3)])
+    x, said = torch.rand(4, 3, SIZE, SIZE), []
+    fast = fast_teachers(teachers, x, "float32", said.append)
+    assert not said
+    torch.testing.assert_close(fast(x), teachers(x))
+    torch.testing.assert_close(fast(x, torch.tensor([2])), teachers(x, torch.tensor([2])))
+    assert all(net._compiled_call_impl is None for net in teachers.networks)
+    assert all(net._compiled_call_impl is not None for net in fast.networks)
