@@ -101,11 +101,11 @@ def test_members_hold_views_of_one_row_each_through_moves() -> None:
 def test_rows_keep_the_layout_of_the_weights() -> None:
     nets = [nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 2)) for _ in range(2)]
     for net in nets:
-        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        net.to(memory_format=torch.channels_last)
     teachers = Teachers(nets)
     weight = teachers.weights(torch.tensor([1]))["0.weight"]
     assert weight.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(weight, nets[1][0].weight)
+    assert torch.equal(weight, nets[1].get_parameter("0.weight"))
 
 
 class Scaled(nn.Module):

@@ -22,7 +22,7 @@ def compare(what: str, compute: Callable[[], Any]) -> Any:
     """By both ways; gives what the description says."""
     found = []
     for on_gpu in (False, True):
-        passes.on_gpu = lambda _, choice=on_gpu: choice  # type: ignore[assignment, misc]
+        passes.on_gpu = lambda _, choice=on_gpu: choice  # type: ignore[misc]
         found.append(compute())
     for expected, mine in zip(*map(flat, found), strict=True):
         error = float((mine - expected).abs().max() / expected.abs().max())

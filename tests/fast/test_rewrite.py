@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 import onefold
 from onefold.engine.accelerate import fast_student, fast_teachers
@@ -16,6 +17,7 @@ from onefold.ensemble import BatchEnsemble, Plain
 from onefold.ensemble.layers import RankOneConv
 from onefold.fast import network, passes
 from onefold.fast.network import make_fast, make_plain
+from onefold.fast.rewrite import rewrite
 from onefold.models import WideResNet
 from onefold.models.standardize import CIFAR10
 
@@ -113,10 +115,10 @@ def test_training_is_the_same(make: Callable[[], nn.Module], members: int) -> No
         expected.backward(g)
         found.backward(g)
         for (name, p), (_, q) in zip(plain.named_parameters(), fast.named_parameters(), strict=True):
-            torch.testing.assert_close(q.grad, p.grad, rtol=1e-8, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
+            torch.testing.assert_close(q.grad, p.grad, rtol=1e-8, atol=1e-9, msg=partial("{}: {}".format, name))
             p.grad = q.grad = None
-        for (name, p), (_, q) in zip(plain.named_buffers(), fast.named_buffers(), strict=True):
-            torch.testing.assert_close(q, p, msg=lambda text, n=name: f"{n}: {text}")
+        for (name, held), (_, mine) in zip(plain.named_buffers(), fast.named_buffers(), strict=True):
+            torch.testing.assert_close(mine, held, msg=partial("{}: {}".format, name))
 
 
 @pytest.mark.parametrize("members", [1, 3])
@@ -148,8 +150,12 @@ def test_training_with_the_statistics_held_learns_everything_else() -> None:
 
 def test_what_surrounds_a_normalisation_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[dict[str, int]] = []
-    original = network.rewrite
-    monkeypatch.setattr(network, "rewrite", lambda graph: found.append(original(graph)) or found[-1])
+
+    def noting(graph: fx.Graph) -> dict[str, int]:
+        found.append(rewrite(graph))
+        return found[-1]
+
+    monkeypatch.setattr(network, "rewrite", noting)
     _, fast = pair(wide, 2)
     fast.train()(torch.rand(4, 3, SIZE, SIZE, dtype=torch.float64))
     assert found[-1]["norms"] == 7
@@ -173,7 +179,8 @@ def test_rewriting_is_taken_back_and_copies_are_plain() -> None:
 def test_a_network_that_cannot_be_read_stays_as_it_is_and_says_so(norm: nn.Module) -> None:
     """A cumulative average depends on a counter's value; without running statistics there is nothing special."""
     net = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
-    student, x, said = Plain(net), torch.rand(8, 3, SIZE, SIZE), []
+    student, x = Plain(net), torch.rand(8, 3, SIZE, SIZE)
+    said: list[str] = []
     before = copy.deepcopy(student)
     fast_student(student, x, "float32", said.append)
     assert len(said) == (1 if norm.momentum is None else 0)
@@ -192,7 +199,8 @@ def test_a_rewriting_that_goes_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch)
 
 def test_teachers_are_made_fast_in_a_copy() -> None:
     teachers = onefold.Teachers([wide().eval() for _ in range(3)])
-    x, said = torch.rand(4, 3, SIZE, SIZE), []
+    x = torch.rand(4, 3, SIZE, SIZE)
+    said: list[str] = []
     fast = fast_teachers(teachers, x, "float32", said.append)
     assert not said
     torch.testing.assert_close(fast(x), teachers(x))

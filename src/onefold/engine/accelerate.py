@@ -67,7 +67,7 @@ def check_gradients(before: AnyStudent, after: AnyStudent, x: Tensor, precision:
                 student.train()(x).float().square().mean().backward()
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in student.parameters()]
         found.append(torch.cat([g.contiguous().flatten().float() for g in gradients]))
-    likeness = float(torch.nn.functional.cosine_similarity(*found, dim=0))
+    likeness = float(torch.nn.functional.cosine_similarity(found[0], found[1], dim=0))
     if not likeness > ALIKE:
         raise ValueError(f"its gradients are only {likeness:.3f} alike")
 

@@ -1,0 +1,103 @@
+"""Runs that share a device come out as if each had been alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from onefold.engine import Interrupted, conduct
+from onefold.engine.abreast import Together, abreast, alone
+from onefold.engine.conduct import conducting
+from onefold.run import RunFolder
+
+CPU = torch.device("cpu")
+PAIRS = [("latentbe", "tdiv-sdiv"), ("kd", "confods"), ("supervised", "gaussian")]
+
+
+def test_every_run_ends_with_its_own_bits(make_job: Any) -> None:
+    expected = [conduct(make_job(*pair, seed=3)) for pair in PAIRS]
+    state = torch.get_rng_state()
+    found = abreast([conducting(make_job(*pair, seed=3)) for pair in PAIRS], CPU)
+    assert torch.equal(torch.get_rng_state(), state)
+    for one, other in zip(expected, found, strict=True):
+        assert one.metrics == other.metrics
+        for name, value in one.model.state_dict().items():
+            assert torch.equal(value, other.model.state_dict()[name]), name
+
+
+def test_one_that_fails_lets_the_others_finish(make_job: Any, tmp_path: Path) -> None:
+    def failing() -> Generator[None, None, Any]:
+        yield
+        raise ValueError("odd")
+
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(ValueError, match="odd"):
+        abreast([failing(), conducting(make_job(), run)], CPU)
+    assert run.finished
+
+
+def test_a_signal_stops_all_of_them_and_all_go_on(make_job: Any, tmp_path: Path) -> None:
+    class Impatient:
+        def update(self, done: int, *_: float) -> None:
+            if done == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def message(self, text: str) -> None:
+            pass
+
+    folders = [tmp_path / str(k) for k in range(2)]
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def going() -> list[Any]:
+        return [conducting(make_job(seed=k, log_every=1), RunFolder(f)) for k, f in enumerate(folders)]
+
+    with pytest.raises(Interrupted):
+        abreast(
+            [conducting(make_job(seed=0, log_every=1), RunFolder(folders[0]), progress=Impatient()), going()[1]], CPU
+        )
+    assert signal.getsignal(signal.SIGTERM) == handler
+    assert not any(RunFolder(f).finished for f in folders)
+    resumed = abreast(going(), CPU)
+    for k, result in enumerate(resumed):
+        straight = conduct(make_job(seed=k, log_every=1))
+        for name, value in straight.model.state_dict().items():
+            assert torch.equal(value, result.model.state_dict()[name]), name
+
+
+def test_alone_takes_all_steps() -> None:
+    def steps() -> Generator[None, None, int]:
+        for _ in range(3):
+            yield
+        return 7
+
+    assert alone(steps()) == 7
+
+
+def test_the_progress_of_several_is_told_once() -> None:
+    class Heard:
+        def __init__(self) -> None:
+            self.updates: list[tuple[int, float]] = []
+            self.messages: list[str] = []
+
+        def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:  # noqa: ARG002
+            self.updates.append((done, rate))
+
+        def message(self, text: str) -> None:
+            self.messages.append(text)
+
+    heard = Heard()
+    together = Together(heard, 2)
+    one, two = together.of(0, "teacher 0"), together.of(1, "teacher 1")
+    for done in (1, 2):
+        one.update(done, 2, 0.5, 0.1, 10.0)
+        two.update(done, 2, 0.5, 0.1, 10.0)
+    two.message("finished")
+    assert heard.updates[0] == (1, 20.0)
+    assert heard.updates[-1][0] == 2
+    assert heard.messages == ["teacher 1: finished"]

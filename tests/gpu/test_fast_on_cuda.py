@@ -1,0 +1,146 @@
+"""The fast path on a GPU: the numbers of eager float32, in graphs, side by side, and out of the way where it fails.
+
+All GPU tests: `pytest tests/gpu tests/engine/test_on_cuda.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from onefold import Teachers
+from onefold.data import Arrays, CropFlip
+from onefold.engine import Job, Settings
+from onefold.engine.abreast import abreast
+from onefold.engine.capture import CapturedStep
+from onefold.engine.conduct import conduct, conducting
+from onefold.engine.training import Training, prepare
+from onefold.methods import METHODS, PERTURBATIONS
+from onefold.models import wrn28
+from onefold.recipe import OptimRecipe
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+CUDA = torch.device("cuda")
+PAIRS = [("supervised", "none"), ("kd", "gaussian"), ("kd", "tdiv"), ("aekd", "none"), ("proxy-end2", "ods")]
+PAIRS += [("be", "confods"), ("latentbe", "none"), ("latentbe", "tdiv-sdiv")]
+
+
+def images(count: int = 320) -> Arrays:
+    draws = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=draws)
+    return Arrays(x, torch.randint(0, 10, (count,), generator=draws))
+
+
+def job(method: str, perturbation: str, *, net: nn.Module | None = None, **given: Any) -> Job:
+    torch.manual_seed(0)
+    teachers = Teachers([wrn28(1).eval() for _ in range(3)]) if METHODS[method].needs_teachers else None
+    optim = OptimRecipe(batch_size=64, lr=0.02, warmup_epochs=0)
+    return Job(
+        method=METHODS[method],
+        perturbation=PERTURBATIONS[perturbation],
+        net=wrn28(1) if net is None else net,
+        teachers=None if teachers is None else teachers.to(CUDA),
+        train=images(),
+        val=images(100),
+        test=None,
+        settings=dataclasses.replace(Settings(epochs=2, optim=optim), **given),
+        device=CUDA,
+        augment=CropFlip(4),
+    )
+
+
+def losses(training: Training, steps: int) -> Tensor:
+    found: list[Tensor] = []
+    training.student.train()
+    epoch = 0
+    while len(found) < steps:
+        for x, labels in training.train.batches(epoch):
+            training.schedule.before(len(found))
+            found.append(training.step(x, labels).detach().clone())
+        epoch += 1
+    return torch.stack(found[:steps])
+
+
+def test_kernels_agree_with_their_description() -> None:
+    runpy.run_path(str(Path(__file__).parents[1] / "fast" / "kernels_agree.py"), run_name="__main__")
+
+
+@pytest.fixture
+def exact() -> Any:
+    """Full float32 in the eager path, which the fast one is compared with."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.mark.parametrize(("method", "perturbation"), PAIRS)
+def test_the_first_losses_are_those_of_the_eager_path(method: str, perturbation: str, exact: None) -> None:  # noqa: ARG001
+    expected = losses(prepare(job(method, perturbation, fast=False)), 5)
+    fast = prepare(job(method, perturbation))
+    found = losses(fast, 5)
+    assert isinstance(fast.step, CapturedStep)
+    assert fast.step.graphs, "the step was not captured"
+    # Later steps of a network in training amplify the last bit of earlier ones.
+    torch.testing.assert_close(found[:3], expected[:3], rtol=1e-4, atol=0)
+    torch.testing.assert_close(found, expected, rtol=2e-3, atol=0)
+    rounded = losses(prepare(job(method, perturbation, precision="bf16")), 5)
+    torch.testing.assert_close(rounded, expected, rtol=2e-2, atol=0)
+
+
+def test_capturing_takes_no_step_of_its_own() -> None:
+    training = prepare(job("latentbe", "tdiv-sdiv"))
+    before = {name: value.clone() for name, value in training.student.state_dict().items()}
+    x, labels = next(iter(training.train.batches(0)))
+    assert isinstance(training.step, CapturedStep)
+    random = torch.cuda.get_rng_state()
+    training.step.capture(x, labels)
+    assert torch.equal(torch.cuda.get_rng_state(), random)
+    for name, value in training.student.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+class Host(nn.Module):
+    """Looks at a value in its forward pass: nothing that a graph could hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = wrn28(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.net(x)) * (1.0 if float(x.mean()) > -1 else 2.0)
+
+
+def test_what_cannot_be_captured_trains_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    training = prepare(job("supervised", "none", net=Host()))
+    assert losses(training, 6).isfinite().all()
+    said = capsys.readouterr().out
+    assert "runs layer by layer" in said
+    assert "runs kernel by kernel" in said
+    # And what comes after it can be captured again.
+    after = prepare(job("latentbe", "tdiv-sdiv"))
+    assert losses(after, 4).isfinite().all()
+    assert isinstance(after.step, CapturedStep)
+    assert after.step.graphs
+
+
+def test_a_user_s_optimizer_updates_outside_of_the_graph() -> None:
+    given = dataclasses.replace(job("kd", "none"), optimizer=lambda groups: torch.optim.AdamW(groups))
+    eager = dataclasses.replace(given, settings=dataclasses.replace(given.settings, fast=False))
+    torch.testing.assert_close(losses(prepare(given), 6), losses(prepare(eager), 6), rtol=2e-3, atol=0)
+
+
+def test_runs_side_by_side_end_as_alone() -> None:
+    expected = [conduct(job("latentbe", "tdiv-sdiv", seed=k)) for k in range(2)]
+    found = abreast([conducting(job("latentbe", "tdiv-sdiv", seed=k)) for k in range(2)], CUDA)
+    for one, other in zip(expected, found, strict=True):
+        assert one.metrics["nll"] == pytest.approx(other.metrics["nll"], rel=0.05)
