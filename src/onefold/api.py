@@ -61,7 +61,8 @@ def distill(
     clip: float | None = None,
     accumulate: int = 1,
     ema: float | None = None,
-    precision: str = "float32",
+    precision: str = "auto",
+    fast: bool = True,
     compile: bool = False,
     eval_every: int = 1,
     workers: int | None = None,
@@ -88,6 +89,9 @@ def distill(
             accuracy in mode "max".
         accumulate: parts a batch is worked through in, where it does not fit at once.
         ema: decay of a moving average of the weights, which is then what is evaluated and served.
+        precision: "float32", "bf16" (autocast), or "auto": bf16 on a GPU that has it.
+        fast: on a GPU, run the networks in few kernels and the step in one CUDA graph; what cannot be done so runs as
+            it is, and says so.
         spread_teachers: under torchrun, whether each process holds some of the teachers only; if nothing is said, where
             all of them do not fit. `batch_size` is that of all processes together.
         out: a run folder. The same call goes on from what is there; one with other settings or data is refused.
@@ -128,6 +132,7 @@ def distill(
         temperature=temperature,
         cap=cap,
         precision=precision,
+        fast=fast,
         compile=compile,
         eval_every=eval_every,
     )

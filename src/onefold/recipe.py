@@ -98,8 +98,10 @@ class Recipe:
     parallel: ParallelRecipe = field(default_factory=ParallelRecipe)
     device: str = "auto"
     """auto, cpu, cuda or cuda:N"""
-    precision: Literal["float32", "bf16"] = "float32"
-    """bf16: autocast where it is safe"""
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+    """of products: bf16 where autocast finds it safe; auto is bf16 on a GPU that has it, float32 elsewhere"""
+    fast: bool = True
+    """on a GPU: networks rewritten into few kernels, the whole step in one CUDA graph"""
     compile: bool = False
     """compile the step with torch.compile"""
     eval_every: int = 1

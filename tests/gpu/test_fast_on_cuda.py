@@ -52,7 +52,7 @@ def job(method: str, perturbation: str, *, net: nn.Module | None = None, **given
         train=images(),
         val=images(100),
         test=None,
-        settings=dataclasses.replace(Settings(epochs=2, optim=optim), **given),
+        settings=dataclasses.replace(Settings(epochs=2, optim=optim, precision="float32"), **given),
         device=CUDA,
         augment=CropFlip(4),
     )

@@ -27,6 +27,13 @@ def device_named(name: str | torch.device) -> torch.device:
     return device
 
 
+def precision_on(device: torch.device, wanted: str) -> str:
+    """float32 or bf16; "auto" is bf16 on a GPU that has it."""
+    if wanted != "auto":
+        return wanted
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+
+
 @contextlib.contextmanager
 def placed(module: nn.Module | None, device: torch.device) -> Iterator[None]:
     """The module on the device inside, and back where it was outside."""

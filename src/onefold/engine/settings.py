@@ -18,7 +18,8 @@ class Settings:
     alpha: float = 1.0
     temperature: float = 4.0
     cap: float = 0.6
-    precision: str = "float32"
+    precision: str = "auto"
+    """of products; "auto" is bf16 on a GPU that has it, and float32 elsewhere"""
     compile: bool = False
     fast: bool = True
     """on a GPU: networks rewritten into few kernels, and the whole step in one CUDA graph"""
@@ -53,8 +54,8 @@ class Settings:
             raise ValueError(f"clip: expected a positive number, got {o.clip}")
         if o.ema is not None and not 0 < o.ema < 1:
             raise ValueError(f"ema: expected a decay between 0 and 1, got {o.ema}")
-        if self.precision not in ("float32", "bf16"):
-            raise ValueError(f"precision: expected 'float32' or 'bf16', got {self.precision!r}")
+        if self.precision not in ("auto", "float32", "bf16"):
+            raise ValueError(f"precision: expected 'auto', 'float32' or 'bf16', got {self.precision!r}")
 
 
 def settings_of(recipe: Recipe, seed: int) -> Settings:
@@ -67,6 +68,7 @@ def settings_of(recipe: Recipe, seed: int) -> Settings:
         temperature=recipe.distill.temperature,
         cap=recipe.distill.cap,
         precision=recipe.precision,
+        fast=recipe.fast,
         compile=recipe.compile,
         eval_every=recipe.eval_every,
     )

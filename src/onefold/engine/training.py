@@ -15,6 +15,7 @@ from onefold.data import Arrays, Augmentation, Loader, Split, loader_for
 from onefold.data.order import draw_seed
 from onefold.engine.accelerate import fast_student, fast_teachers
 from onefold.engine.capture import CapturedStep
+from onefold.engine.device import precision_on
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
@@ -106,6 +107,7 @@ class Training:
 def prepare(job: Job) -> Training:
     """Seeds the global random numbers and draws from them: call it inside `own_randomness`."""
     settings, optim = job.settings, job.settings.optim
+    precision = precision_on(job.device, settings.precision)
     job.world.rest()
     if settings.compile and isinstance(job.teachers, SpreadTeachers):
         raise ValueError("compile: expected False where the teachers are spread over processes, got True")
@@ -136,9 +138,9 @@ def prepare(job: Job) -> Training:
     fast = settings.fast and job.device.type == "cuda" and job.world.size == 1
     teachers = job.teachers
     if fast and not settings.compile:
-        fast_student(student, x, settings.precision, job.say)
+        fast_student(student, x, precision, job.say)
         if isinstance(teachers, Teachers):
-            teachers = fast_teachers(teachers, x, settings.precision, job.say)
+            teachers = fast_teachers(teachers, x, precision, job.say)
     optimizer = optimizer_for(student, settings, job.optimizer, fast)
     ema = None if optim.ema is None else MovingAverage(student, optim.ema)
     loss = loss_for(student, teachers)
@@ -148,7 +150,7 @@ def prepare(job: Job) -> Training:
         clip=optim.clip,
         accumulate=optim.accumulate,
         ema=ema,
-        precision=settings.precision,
+        precision=precision,
         gradients=Gradients() if fast else None,
         world=job.world,
     )
