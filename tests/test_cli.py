@@ -150,7 +150,7 @@ CIFAR = ["train", "cifar10"]
         ([*CIFAR, "--epochs"], "--epochs: expected a whole number, got nothing"),
         ([*CIFAR, "--epochs", "--seed", "1"], "--epochs: expected a whole number, got nothing"),
         ([*CIFAR, "--optim.clip", "much"], "--optim.clip: expected a number or None, got 'much'"),
-        ([*CIFAR, "--precision", "fp16"], "--precision: expected float32 or bf16, got 'fp16'"),
+        ([*CIFAR, "--precision", "fp16"], "--precision: expected auto, float32 or bf16, got 'fp16'"),
         ([*CIFAR, "--data.augment", "False"], "--data.augment takes no value, got 'False'; write --data.no-augment"),
         ([*CIFAR, "cifar100"], "'cifar100' is not expected here; 'onefold train --help' shows what is"),
         (["train"], "train needs a recipe, one of digits, cifar10,"),

@@ -87,9 +87,15 @@ def check_convolutions() -> None:
         settings = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
         exact = [t.double() for t in (g, x, w)]
         dx, dw, _ = torch.ops.aten.convolution_backward(*exact, None, *settings, [True, True, False])
-        wanted = (torch.convolution(x.double(), w.double(), None, *settings), dx, dw)
-        found = few_channels.few_channels(x, w), few_channels.few_channels(g, w, transposed=True)
-        for expected, mine in zip(wanted, (*found, few_channels.few_channels_weight_gradient(g, x)), strict=True):
+        y = torch.convolution(x.double(), w.double(), None, *settings)
+        bias = torch.randn(k, device=DEVICE)
+        pairs = [
+            (few_channels.few_channels(x, w), y),
+            (few_channels.few_channels(x, w, bias, relu=True), (y + bias.double()[:, None, None]).relu()),
+            (few_channels.few_channels(g, w, transposed=True), dx),
+            (few_channels.few_channels_weight_gradient(g, x), dw),
+        ]
+        for mine, expected in pairs:
             error = float((mine.double() - expected).norm() / expected.norm())
             assert error < (1e-5 if DEVICE == "cpu" else 1e-2), f"convolution {c} to {k}: {error}"
 

@@ -16,6 +16,7 @@ from onefold.engine.accelerate import fast_student, fast_teachers
 from onefold.ensemble import BatchEnsemble, Plain
 from onefold.ensemble.layers import RankOneConv
 from onefold.fast import network, passes
+from onefold.fast.fold_norms import fold_norms
 from onefold.fast.network import make_fast, make_plain
 from onefold.fast.rewrite import rewrite
 from onefold.models import WideResNet
@@ -207,3 +208,34 @@ def test_teachers_are_made_fast_in_a_copy() -> None:
     torch.testing.assert_close(fast(x, torch.tensor([2])), teachers(x, torch.tensor([2])))
     assert all(net._compiled_call_impl is None for net in teachers.networks)
     assert all(net._compiled_call_impl is not None for net in fast.networks)
+
+
+def test_norms_of_teachers_are_folded_into_their_convolutions() -> None:
+    net = randomised(PostActivation()).eval()
+    x = torch.rand(3, 3, SIZE, SIZE, dtype=torch.float64)
+    expected, keys = net(x), set(net.state_dict())
+    assert fold_norms(net, x) == 4
+    torch.testing.assert_close(net(x), expected, rtol=1e-10, atol=1e-10)
+    assert not any("norm" in key for key in net.state_dict())
+    assert set(net.state_dict()) <= keys | {"conv1.bias"}
+    wide_net = randomised(wide()).eval()
+    expected = wide_net(x)
+    assert fold_norms(wide_net, x) == 3  # the others see a sum
+    torch.testing.assert_close(wide_net(x), expected, rtol=1e-10, atol=1e-10)
+    z = x.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(wide_net(z).square().sum(), z)
+    make_fast(wide_net)
+    (found,) = torch.autograd.grad(wide_net(z).square().sum(), z)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
+
+
+def test_a_layer_that_is_used_twice_is_not_folded() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.as_tensor(self.norm(self.conv(self.norm(self.conv(x)))).mean((2, 3)))
+
+    assert fold_norms(Twice().eval(), torch.rand(2, 3, SIZE, SIZE)) == 0

@@ -59,11 +59,17 @@ def gradients_beside(gradients: Gradients | None) -> Iterator[None]:
 
 
 class Convolve(torch.autograd.Function):
-    """conv(x, W) with W rounded already; `weight` is where its gradient goes."""
+    """conv(x, W) + b with W rounded already, and an activation where asked; `weight` is where W's gradient goes."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, rounded: Tensor, bias: Tensor | None, settings: tuple[Any, ...]
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        rounded: Tensor,
+        bias: Tensor | None,
+        settings: tuple[Any, ...],
+        relu: bool,
     ) -> Tensor:
         ctx.kind = x.dtype
         x = x.to(rounded.dtype)
@@ -72,21 +78,18 @@ class Convolve(torch.autograd.Function):
             x, rounded = filled_up(x), filled_up(rounded)
         x, rounded = innermost_channels(x), innermost_channels(rounded)
         needed = ctx.needs_input_grad
-        ctx.save_for_backward(x if needed[1] else None, weight, rounded)
+        y = applied(x, rounded, bias, settings, relu)
+        ctx.save_for_backward(x if needed[1] else None, weight, rounded, y if relu and any(needed) else None)
         ctx.shape = x.shape
         ctx.settings, ctx.beside = settings, BESIDE.get()
         ctx.bias = None if bias is None else bias.dtype
-        ctx.small = bias is None and small(x, rounded, settings)
-        if ctx.small:
-            from onefold.fast.few_channels import few_channels
-
-            return few_channels(x, rounded)
-        return torch.convolution(x, rounded, None if bias is None else bias.to(x.dtype), *settings)
+        return y
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        x, weight, rounded = ctx.saved_tensors
+        x, weight, rounded, y = ctx.saved_tensors
         g = innermost_channels(gradients[0])
+        g = g if y is None else torch.where(y > 0, g, 0.0)
         needed = ctx.needs_input_grad
         dw = dx = db = None
         if needed[1] and ctx.beside is not None:
@@ -94,17 +97,37 @@ class Convolve(torch.autograd.Function):
         elif needed[1]:
             dw = gradient_of_weight(g, x, rounded, weight, ctx.settings)
         if needed[0]:
-            if ctx.small:
-                from onefold.fast.few_channels import few_channels
-
-                dx = few_channels(g, rounded, transposed=True)
-            else:
-                empty = innermost_empty(g, ctx.shape) if x is None else x
-                dx = backward_of(g, empty, rounded, ctx.settings, (True, False))[0]
-            dx = dx[:, : ctx.channels].to(ctx.kind) if dx.shape[1] != ctx.channels else dx.to(ctx.kind)
+            dx = gradient_of_input(g, x, rounded, ctx.shape, ctx.settings)[:, : ctx.channels].to(ctx.kind)
         if needed[3]:
             db = g.sum([0, *range(2, g.dim())], dtype=ctx.bias)
-        return dx, dw, None, db, None
+        return dx, dw, None, db, None, None
+
+
+def applied(x: Tensor, w: Tensor, bias: Tensor | None, settings: tuple[Any, ...], relu: bool) -> Tensor:
+    """The convolution, by the kernels that suit it."""
+    if small(x, w, settings):
+        from onefold.fast.few_channels import few_channels
+
+        return few_channels(x, w, bias, relu=relu)
+    bias = None if bias is None else bias.to(x.dtype)
+    stride, padding, dilation, *_, groups = settings
+    if relu and x.is_cuda and x.dim() == 4 and x.dtype == torch.bfloat16 and bias is not None:
+        y: Tensor = torch.ops.aten.cudnn_convolution_relu(x, w, bias, stride, padding, dilation, groups)
+        return y
+    y = torch.convolution(x, w, bias, *settings)
+    return y.relu_() if relu else y
+
+
+def gradient_of_input(
+    g: Tensor, x: Tensor | None, rounded: Tensor, shape: torch.Size, settings: tuple[Any, ...]
+) -> Tensor:
+    if small(g, rounded, settings):
+        from onefold.fast.few_channels import few_channels
+
+        return few_channels(g, rounded, transposed=True)
+    like = innermost_empty(g, shape) if x is None else x
+    dx: Tensor = backward_of(g, like, rounded, settings, (True, False))[0]
+    return dx
 
 
 def gradient_of_weight(g: Tensor, x: Tensor, rounded: Tensor, weight: Tensor, settings: tuple[Any, ...]) -> Tensor:
@@ -165,10 +188,11 @@ def convolve(
     padding: Any,
     dilation: Any,
     groups: int,
+    relu: bool,
 ) -> Tensor:
-    """torch.conv2d, with the weight given twice: as it is, and rounded."""
+    """torch.conv2d, with the weight given twice: as it is, and rounded; and an activation where asked."""
     dims = weight.dim() - 2
     each = [list(v) if isinstance(v, (tuple, list)) else [v] * dims for v in (stride, padding, dilation)]
     settings = (*each, False, [0] * dims, groups)
-    result: Tensor = Convolve.apply(x, weight, rounded, bias, settings)
+    result: Tensor = Convolve.apply(x, weight, rounded, bias, settings, relu)
     return result

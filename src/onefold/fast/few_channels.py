@@ -23,6 +23,7 @@ jit: Any = triton.jit(do_not_specialize=["pixels", "chunk"])
 def convolve_kernel(
     x,
     w,
+    bias,
     y,
     pixels,
     height,
@@ -30,6 +31,8 @@ def convolve_kernel(
     C: tl.constexpr,
     K: tl.constexpr,
     TRANSPOSED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    RELU: tl.constexpr,
     PIXELS: tl.constexpr,
 ):
     """y `[pixels, K]` from x `[pixels, C]`; TRANSPOSED is the gradient of the input: K and C trade places in w."""
@@ -48,6 +51,10 @@ def convolve_kernel(
             else:
                 b = tl.load(w + k[None, :] * (9 * C) + (i * 3 + j) * C + c[:, None])
             total = tl.dot(a, b, total)
+    if HAS_BIAS:
+        total += tl.load(bias + k).to(tl.float32)[None, :]
+    if RELU:
+        total = tl.maximum(total, 0.0)
     tl.store(y + p.to(tl.int64)[:, None] * K + k[None, :], total.to(y.dtype.element_ty), mask=here[:, None])
 
 
@@ -104,14 +111,17 @@ def suits(x: Tensor, w: Tensor, settings: tuple[Any, ...]) -> bool:
     )
 
 
-def few_channels(x: Tensor, w: Tensor, transposed: bool = False) -> Tensor:
-    """The convolution, or with `transposed` the gradient of its input."""
+def few_channels(
+    x: Tensor, w: Tensor, bias: Tensor | None = None, *, relu: bool = False, transposed: bool = False
+) -> Tensor:
+    """The convolution, with an activation where asked, or with `transposed` the gradient of its input."""
     (n, c, height, width), k = x.shape, w.shape[1 if transposed else 0]
     y = x.new_empty((n, height, width, k)).permute(0, 3, 1, 2)
     pixels = n * height * width
     convolve_kernel[(-(-pixels // PIXELS),)](
         x,
         w,
+        bias,
         y,
         pixels,
         height,
@@ -119,6 +129,8 @@ def few_channels(x: Tensor, w: Tensor, transposed: bool = False) -> Tensor:
         C=c,
         K=k,
         TRANSPOSED=transposed,
+        HAS_BIAS=bias is not None,
+        RELU=relu,
         PIXELS=PIXELS,
         num_warps=4 if c == 16 else 8,
     )

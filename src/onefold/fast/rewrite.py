@@ -53,6 +53,10 @@ def only_user(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
+def activation(node: fx.Node) -> bool:
+    return node.target in RELUS or (node.op == "call_method" and node.target in ("relu", "relu_"))
+
+
 def scaling(node: Any) -> bool:
     return isinstance(node, fx.Node) and node.target is scaled
 
@@ -72,7 +76,7 @@ def fuse_norm(graph: fx.Graph, node: fx.Node) -> bool:
     if scaling(source) and len(source.users) == 1:
         source, s = source.args
     relu = only_user(last)
-    if relu is not None and (relu.target in RELUS or (relu.op == "call_method" and relu.target in ("relu", "relu_"))):
+    if relu is not None and activation(relu):
         last = relu
     else:
         relu = None
@@ -153,31 +157,37 @@ def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 def fuse_convolutions(graph: fx.Graph) -> int:
-    """All weights are rounded at the beginning, in a few kernels for all of them."""
+    """Convolutions with the activation that follows; all weights are rounded at the beginning, in a few kernels."""
     nodes = [node for target in (torch.conv2d, torch.conv1d, torch.conv3d) for node in calls(graph, target)]
-    names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-    defaults = {"bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-    chosen: list[tuple[fx.Node, dict[str, Any]]] = []
-    for node in nodes:
-        a: dict[str, Any] = defaults | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-        weight = a["weight"]
-        if isinstance(weight, fx.Node) and weight.op == "placeholder" and not isinstance(a["padding"], str):
-            chosen.append((node, a))
-    if not chosen:
+    nodes = [node for node in nodes if can_be_fused(**convolution(node))]
+    if not nodes:
         return 0
-    weights = list(dict.fromkeys(a["weight"] for _, a in chosen))
+    weights = list(dict.fromkeys(convolution(node)["weight"] for node in nodes))
     first = next(node for node in graph.nodes if node.op != "placeholder")
     with graph.inserting_before(first):
         all_rounded = graph.call_function(rounded, tuple(weights))
         each = {w: graph.call_function(operator.getitem, (all_rounded, k)) for k, w in enumerate(weights)}
-    for node, a in chosen:
-        with graph.inserting_before(node):
-            rest = (a["bias"], a["stride"], a["padding"], a["dilation"], a["groups"])
+    for node in nodes:
+        a, relu = convolution(node), only_user(node)
+        last = relu if relu is not None and a["bias"] is not None and activation(relu) else node
+        with graph.inserting_before(last):
+            rest = (a["bias"], a["stride"], a["padding"], a["dilation"], a["groups"], last is not node)
             fused = graph.call_function(convolve, (a["input"], a["weight"], each[a["weight"]], *rest))
-        fused.meta["example_value"] = value(node)
-        node.replace_all_uses_with(fused)
-        graph.erase_node(node)
-    return len(chosen)
+        fused.meta["example_value"] = value(last)
+        last.replace_all_uses_with(fused)
+        erase(graph, dict.fromkeys([last, node]))
+    return len(nodes)
+
+
+def convolution(node: fx.Node) -> dict[str, Any]:
+    """The arguments of a convolution by their names."""
+    names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+    defaults = {"bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+    return defaults | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+
+
+def can_be_fused(*, weight: Any, padding: Any, **_: Any) -> bool:
+    return isinstance(weight, fx.Node) and weight.op == "placeholder" and not isinstance(padding, str)
 
 
 def count_batches_at_once(graph: fx.Graph) -> None:

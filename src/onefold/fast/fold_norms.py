@@ -1,0 +1,74 @@
+"""BatchNorm of networks that only answer, folded into the convolutions before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+from onefold.fast.rewrite import calls, only_user
+
+Pair = tuple[int, int]  # addresses of a convolution's weight and of the running mean that follows it
+
+
+def fold_norms(net: nn.Module, x: Tensor) -> int:
+    """Folds in place, where a convolution's answer goes nowhere but into a BatchNorm at rest; says how often it did.
+
+    W <- a o W and b <- a b + beta - a mean, with a = gamma / sigma. The layer that is folded is left out from then on.
+    """
+    pairs: list[Pair] = []
+
+    def look(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        pairs.extend(found_in(module.graph, inputs))
+        return module.forward
+
+    with torch.no_grad():
+        torch.compile(net._call_impl, backend=look, fullgraph=True)(x)
+    owners = {module.weight.data_ptr(): module for module in net.modules() if isinstance(module, nn.Conv2d)}
+    norms = {
+        module.running_mean.data_ptr(): name
+        for name, module in net.named_modules()
+        if isinstance(module, nn.BatchNorm2d) and module.running_mean is not None
+    }
+    folded = 0
+    for weight, mean in pairs:
+        if weight in owners and mean in norms:
+            fold(owners[weight], net.get_submodule(norms[mean]))
+            parent, _, name = norms[mean].rpartition(".")
+            setattr(net.get_submodule(parent), name, nn.Identity())
+            folded += 1
+    return folded
+
+
+def found_in(graph: fx.Graph, inputs: Sequence[Any]) -> list[Pair]:
+    """Pairs of which each part is used once."""
+    values = dict(zip((node for node in graph.nodes if node.op == "placeholder"), inputs, strict=True))
+    pairs = []
+    for norm in calls(graph, F.batch_norm):
+        source, mean, *_ = norm.args
+        training = norm.args[5] if len(norm.args) > 5 else norm.kwargs.get("training", False)
+        if training or not isinstance(source, fx.Node) or source.target is not torch.conv2d:
+            continue
+        weight = source.args[1] if len(source.args) > 1 else None
+        parts = [part for part in (weight, mean) if isinstance(part, fx.Node) and part in values]
+        if only_user(source) is norm and len(parts) == 2 and all(len(part.users) == 1 for part in parts):
+            pairs.append((values[parts[0]].data_ptr(), values[parts[1]].data_ptr()))
+    return pairs
+
+
+@torch.no_grad()
+def fold(conv: nn.Conv2d, norm: nn.Module) -> None:
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    kind = torch.promote_types(conv.weight.dtype, torch.float32)
+    a = (norm.running_var.to(kind) + norm.eps).rsqrt()
+    a = a if norm.weight is None else a * norm.weight.to(kind)
+    b = -a * norm.running_mean.to(kind)
+    b = b if norm.bias is None else b + norm.bias.to(kind)
+    b = b if conv.bias is None else b + a * conv.bias.to(kind)
+    conv.weight.copy_(conv.weight.to(kind) * a.reshape(-1, 1, 1, 1))
+    conv.bias = nn.Parameter(b.to(norm.running_mean.dtype), requires_grad=conv.weight.requires_grad)
