@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 import onefold
 from onefold.engine.accelerate import fast_student, fast_teachers
 from onefold.ensemble import BatchEnsemble, Plain
-from onefold.ensemble.layers import RankOneConv
+from onefold.ensemble.layers import RankOneConv, RankOneLinear
 from onefold.fast import network, passes
 from onefold.fast.fold_norms import fold_norms
 from onefold.fast.network import make_fast, make_plain
@@ -66,13 +66,30 @@ def wide() -> nn.Module:
     return WideResNet(1, 1, 4, CIFAR10)
 
 
-NETWORKS: list[Callable[[], nn.Module]] = [wide, PostActivation, Odd]
+class Transformer(nn.Module):
+    """Patches, attention and a head: linear layers on sequences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 4, stride=4)
+        self.norm, self.q, self.kv, self.out = nn.LayerNorm(8), nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(8, 8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.patches(x).flatten(2).transpose(1, 2)  # [B, T, 8]
+        k, v = self.kv(self.norm(h)).chunk(2, -1)
+        h = h + self.out(F.scaled_dot_product_attention(self.q(self.norm(h)), k, v))
+        return torch.as_tensor(self.head(F.gelu(h).mean(1)))
+
+
+NETWORKS: list[Callable[[], nn.Module]] = [wide, PostActivation, Odd, Transformer]
 
 
 @pytest.fixture(autouse=True)
 def on_activations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As on a GPU."""
     monkeypatch.setattr(RankOneConv, "on_activations", True)
+    monkeypatch.setattr(RankOneLinear, "on_activations", True)
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

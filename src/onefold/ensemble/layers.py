@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from onefold.ensemble.attention import RankOneAttention
 from onefold.ensemble.convolution import MemberConvolution, suits
 from onefold.ensemble.rank_one import R, RankOne, S
-from onefold.fast.members import scaled
+from onefold.fast.members import scaled, scaled_features
 
 
 class RankOneLinear(RankOne):
@@ -25,8 +25,14 @@ class RankOneLinear(RankOne):
     out_features: int
     weight: Tensor
     bias: Tensor | None
+    on_activations = False  # in a kernel of its own also elsewhere than on a GPU
 
     def forward(self, x: Tensor) -> Tensor:
+        if (x.is_cuda or self.on_activations) and self.batch_dim == 0:
+            r_minus_one, s_minus_one = getattr(self, R.format("weight")), getattr(self, S.format("weight"))
+            self.check_rows(x, r_minus_one.shape[0], 0)
+            y = scaled_features(F.linear(scaled_features(x, r_minus_one), self.weight), s_minus_one)
+            return y if self.bias is None else y + self.bias.to(y.dtype)
         r, s = self.factors()
         members, dim = r.shape[0], self.batch_dim
         between = (1,) * (x.dim() - dim - 1)  # the batch, and whatever lies between it and the features

@@ -13,3 +13,9 @@ def scaled(x: Tensor, minus_one: Tensor) -> Tensor:
     """
     factor = (1 + minus_one).reshape(minus_one.shape[0], 1, -1, *(1,) * (x.dim() - 2))
     return (torch.unflatten(x, 0, (minus_one.shape[0], -1)) * factor).to(x.dtype).flatten(0, 1)
+
+
+def scaled_features(x: Tensor, minus_one: Tensor) -> Tensor:
+    """The same for activations `[M * B, ..., C]`, whose features come last."""
+    factor = (1 + minus_one).reshape(minus_one.shape[0], *(1,) * (x.dim() - 1), -1)
+    return (torch.unflatten(x, 0, (minus_one.shape[0], -1)) * factor).to(x.dtype).flatten(0, 1)

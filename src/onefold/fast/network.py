@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from onefold.fast.members import scaled
+from onefold.fast.members import scaled, scaled_features
 from onefold.fast.rewrite import rewrite
 
-torch._dynamo.allow_in_graph(scaled)  # the rewriting looks for it
+for function in (scaled, scaled_features):
+    torch._dynamo.allow_in_graph(function)  # the rewriting looks for it
 
 
 def fused(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:  # noqa: ARG001

@@ -199,3 +199,8 @@ def scale(y: Tensor, s: Tensor, x: Tensor | None = None) -> Tensor:
     """Channel c of member m times 1 + s_mc, plus x."""
     result: Tensor = Scale.apply(y, s, x)
     return result
+
+
+def scale_features(y: Tensor, s: Tensor) -> Tensor:
+    """Feature c of member m times 1 + s_mc, for `[M * B, ..., C]`."""
+    return scale(y.reshape(-1, y.shape[-1]), s).reshape(y.shape)

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from onefold.fast.convolve import convolve, rounded
-from onefold.fast.members import scaled
-from onefold.fast.normalize import Norm, normalize, scale
+from onefold.fast.members import scaled, scaled_features
+from onefold.fast.normalize import Norm, normalize, scale, scale_features
 
 ADDITIONS = (operator.add, operator.iadd, torch.add)
 RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
@@ -29,6 +29,8 @@ def rewrite(graph: fx.Graph) -> dict[str, int]:
         found["norms"] += fuse_norm(graph, node)
     for node in calls(graph, scaled):
         found["sums"] += fuse_scale(graph, node)
+    for node in calls(graph, scaled_features):
+        node.target = scale_features
     found["convolutions"] = fuse_convolutions(graph)
     count_batches_at_once(graph)
     graph.lint()

@@ -1,0 +1,123 @@
+"""What an answer costs: the collapsed student beside the plain network, the ensemble and the student with members.
+
+    python benchmarks/inference.py [--network 1] [--device cuda] [--onnx] [--out FILE]
+
+Ratios to the plain network, measured in turns in one run. `--onnx` adds ONNX Runtime on the CPU (pip install onnx
+onnxscript onnxruntime).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import onefold
+from onefold.models import wrn28
+
+MEMBERS = 4
+BATCHES = (1, 512)
+
+
+class Mean(nn.Module):
+    """The mean of members' probabilities, as it would be served."""
+
+    def __init__(self, members: nn.Module) -> None:
+        super().__init__()
+        self.members = members
+
+    def forward(self, x: Tensor) -> Tensor:
+        answers: Tensor = self.members(x)  # [M, B, K]
+        return answers.softmax(-1).mean(0)
+
+
+def networks(width: int) -> dict[str, nn.Module]:
+    """Everything in evaluation mode, with factors that are not one."""
+    torch.manual_seed(0)
+    teachers = onefold.Teachers([wrn28(width) for _ in range(MEMBERS)])
+    student = onefold.batch_ensemble(wrn28(width), MEMBERS, init="normal", example=torch.rand(2, 3, 32, 32))
+    return {
+        "plain network": wrn28(width).eval(),
+        "collapsed student": onefold.collapse(student).eval(),
+        "ensemble of 4": Mean(teachers).eval(),
+        "BE student, 4 members": Mean(student.eval()).eval(),
+    }
+
+
+def rounds(ways: dict[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
+    """Each way in turn, as many rounds as fit into the time: what disturbs the machine disturbs all of them."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for way in ways.values():
+        for _ in range(3):
+            way()
+    waits = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times[next(iter(times))]) < 5:
+        for name, way in ways.items():
+            waits()
+            begin = time.perf_counter()
+            way()
+            waits()
+            times[name].append(time.perf_counter() - begin)
+    return times
+
+
+def onnx_session(net: nn.Module, x: Tensor, folder: Path) -> Callable[[], object]:
+    import onnxruntime
+
+    path = folder / f"{id(net)}.onnx"
+    torch.onnx.export(net, (x,), str(path), dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    given = {session.get_inputs()[0].name: x.numpy()}
+    return lambda: session.run(None, given)
+
+
+@torch.inference_mode()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", type=int, default=1, help="width k of WRN28xk")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--onnx", action="store_true")
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each way and batch")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
+    nets = networks(args.network)
+    table = []
+    with tempfile.TemporaryDirectory() as folder:
+        for how in ["eager", *([] if args.no_compile else ["compiled"]), *(["onnx on the CPU"] if args.onnx else [])]:
+            device = torch.device("cpu" if how.startswith("onnx") else args.device)
+            for batch in BATCHES:
+                x = torch.rand(batch, 3, 32, 32, device=device)
+                ways: dict[str, Callable[[], object]] = {}
+                for name, net in nets.items():
+                    net.to(device)
+                    if how.startswith("onnx"):
+                        ways[name] = onnx_session(net, x, Path(folder))
+                    else:
+                        called: Callable[..., object] = torch.compile(net) if how == "compiled" else net
+                        ways[name] = partial(called, x)
+                times = rounds(ways, args.seconds)
+                plain = statistics.median(times["plain network"])
+                for name, each in times.items():
+                    median = statistics.median(each)
+                    row = {"how": how, "batch": batch, "what": name, "ms_per_image": 1e3 * median / batch}
+                    table.append(row | {"ratio": median / plain, "rounds": len(each)})
+                    print(
+                        f"{how:16} batch {batch:3}  {name:22} {1e3 * median:9.3f} ms  {median / plain:5.2f}", flush=True
+                    )
+    if args.out:
+        args.out.write_text(json.dumps(table, indent=1))
+
+
+if __name__ == "__main__":
+    main()
