@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 # Sizes of the data are arguments: a kernel is compiled once for all of them.
-jit: Any = triton.jit(do_not_specialize=["rows", "chunk", "splits"])
+jit: Any = triton.jit(do_not_specialize=["rows", "chunk", "splits", "members"])
 
 
 @jit
@@ -82,6 +82,7 @@ def moments_kernel(
     rows,
     channels,
     splits,
+    members,
     momentum,
     eps,
     MEMBERS: tl.constexpr,
@@ -91,44 +92,43 @@ def moments_kernel(
     SPLITS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """From the sums to table `[3 M + 3, C]`: a, mean, var of each member; b, mu, 1/sigma. Updates the statistics."""
+    """From the sums to table `[3 M + 3, C]`: a, mean, var of each member; b, mu, 1/sigma. Updates the statistics.
+
+    All members at once, `[MEMBERS, CHANNELS]`, of which `members` are there: MEMBERS is a power of two.
+    """
     c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
-    split = tl.arange(0, SPLITS)
-    here = (split < splits)[:, None] & there[None, :]
-    mu = tl.zeros([CHANNELS], tl.float32)
-    square = tl.zeros([CHANNELS], tl.float32)
+    m, split = tl.arange(0, MEMBERS), tl.arange(0, SPLITS)
+    live = (m < members)[:, None] & there[None, :]
+    own = m[:, None] * channels + c[None, :]
+    inside = live[:, None, :] & (split < splits)[None, :, None]
+    at = partial + ((m[:, None] * splits + split[None, :]) * (3 * channels))[:, :, None] + c[None, None, :]
+    first = tl.sum(tl.load(at, mask=inside, other=0.0), 1) / rows
+    second = tl.sum(tl.load(at + channels, mask=inside, other=0.0), 1) / rows
+    k = tl.load(partial + (m * splits * 3 + 2)[:, None] * channels + c[None, :], mask=live, other=0.0)
+    mean, var = k + first, tl.maximum(second - first * first, 0.0)
+    factor = 1.0 + tl.load(s + own, mask=live, other=0.0) if HAS_S else tl.where(live, 1.0, 1.0)
+    scaled = mean * factor
+    mu = tl.sum(tl.where(live, scaled, 0.0), 0) / members
     # The variance of the whole is the mean of the members' variances plus that of their means.
-    for m in tl.static_range(MEMBERS):
-        at = partial + ((m * splits + split) * 3 * channels)[:, None] + c[None, :]
-        first = tl.sum(tl.load(at, mask=here, other=0.0), 0) / rows
-        second = tl.sum(tl.load(at + channels, mask=here, other=0.0), 0) / rows
-        k = tl.load(partial + m * splits * 3 * channels + 2 * channels + c, mask=there, other=0.0)
-        mean, var = k + first, tl.maximum(second - first * first, 0.0)
-        tl.store(table + (MEMBERS + m) * channels + c, mean, mask=there)
-        tl.store(table + (2 * MEMBERS + m) * channels + c, var, mask=there)
-        factor = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
-        scaled = mean * factor
-        spread = var * factor * factor
-        step = scaled - mu
-        mu += step / (m + 1)
-        square += spread + step * (scaled - mu)
-    var = square / MEMBERS
-    rstd = 1.0 / tl.sqrt(var + eps)
-    gamma = tl.load(weight + c, mask=there, other=0.0) if AFFINE else 1.0
+    apart = scaled - mu[None, :]
+    spread = tl.sum(tl.where(live, var * factor * factor + apart * apart, 0.0), 0) / members
+    rstd = 1.0 / tl.sqrt(spread + eps)
+    gamma = rstd * tl.load(weight + c, mask=there, other=0.0) if AFFINE else rstd
     beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
-    for m in tl.static_range(MEMBERS):
-        factor = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
-        tl.store(table + m * channels + c, gamma * rstd * factor, mask=there)
-    tl.store(table + 3 * MEMBERS * channels + c, beta - mu * gamma * rstd, mask=there)
-    tl.store(table + (3 * MEMBERS + 1) * channels + c, mu, mask=there)
-    tl.store(table + (3 * MEMBERS + 2) * channels + c, rstd, mask=there)
+    tl.store(table + own, gamma[None, :] * factor, mask=live)
+    tl.store(table + members * channels + own, mean, mask=live)
+    tl.store(table + 2 * members * channels + own, var, mask=live)
+    last = table + 3 * members * channels + c
+    tl.store(last, beta - mu * gamma, mask=there)
+    tl.store(last + channels, mu, mask=there)
+    tl.store(last + 2 * channels, rstd, mask=there)
     if TRACKED:
-        count = rows.to(tl.float32) * MEMBERS
+        count = rows.to(tl.float32) * members
         old = tl.load(running_mean + c, mask=there, other=0.0)
         tl.store(running_mean + c, old + momentum * (mu - old), mask=there)
         old = tl.load(running_var + c, mask=there, other=0.0)
-        tl.store(running_var + c, old + momentum * (var * (count / (count - 1.0)) - old), mask=there)
+        tl.store(running_var + c, old + momentum * (spread * (count / (count - 1.0)) - old), mask=there)
 
 
 @jit
@@ -338,6 +338,7 @@ def gradient_table_kernel(
     rows,
     channels,
     splits,
+    members,
     MEMBERS: tl.constexpr,
     HAS_S: tl.constexpr,
     HAS_R: tl.constexpr,
@@ -348,46 +349,37 @@ def gradient_table_kernel(
     """From the gradient's sums to out `[5 M + 2, C]`: c1, c2, c3, ds, dr of each member; dgamma, dbeta."""
     c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
-    split = tl.arange(0, SPLITS)
-    here = (split < splits)[:, None] & there[None, :]
-    mu = tl.load(table + (3 * MEMBERS + 1) * channels + c, mask=there, other=0.0)
-    rstd = tl.load(table + (3 * MEMBERS + 2) * channels + c, mask=there, other=0.0)
-    gamma = tl.load(weight + c, mask=there, other=0.0) if AFFINE else 1.0
-    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
-    dgamma = tl.zeros([CHANNELS], tl.float32)
-    dbeta = tl.zeros([CHANNELS], tl.float32)
-    for m in tl.static_range(MEMBERS):
-        at = partial + ((m * splits + split) * 2 * channels)[:, None] + c[None, :]
-        first = tl.sum(tl.load(at, mask=here, other=0.0), 0)
-        second = tl.sum(tl.load(at + channels, mask=here, other=0.0), 0)
-        mean = tl.load(table + (MEMBERS + m) * channels + c, mask=there, other=0.0)
-        scale = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
-        factor = 1.0 + tl.load(r + m * channels + c, mask=there, other=0.0) if HAS_R else 1.0
-        normal = rstd * (scale * second + (scale * mean - mu) * first)  # sum of g times the normalised value
-        dbeta += factor * first
-        dgamma += factor * normal
-        # ds needs both sums over all members: first its part that does not.
-        tl.store(out + (3 * MEMBERS + m) * channels + c, factor * (second + mean * first), mask=there)
-        tl.store(out + (4 * MEMBERS + m) * channels + c, gamma * normal + beta * first, mask=there)
-    count = rows.to(tl.float32) * MEMBERS
-    of_mean, of_value = dbeta / count, dgamma / count
-    for m in tl.static_range(MEMBERS):
-        mean = tl.load(table + (MEMBERS + m) * channels + c, mask=there, other=0.0)
-        var = tl.load(table + (2 * MEMBERS + m) * channels + c, mask=there, other=0.0)
-        scale = 1.0 + tl.load(s + m * channels + c, mask=there, other=0.0) if HAS_S else 1.0
-        factor = 1.0 + tl.load(r + m * channels + c, mask=there, other=0.0) if HAS_R else 1.0
-        tl.store(out + m * channels + c, scale * factor * gamma * rstd, mask=there)
-        tl.store(out + (MEMBERS + m) * channels + c, -scale * scale * gamma * rstd * rstd * of_value, mask=there)
-        tl.store(
-            out + (2 * MEMBERS + m) * channels + c, -scale * gamma * rstd * (of_mean - mu * rstd * of_value), mask=there
-        )
-        if HAS_S:
-            products = rows * rstd * (scale * var + mean * (scale * mean - mu))  # sum of y times the normalised value
-            ds = tl.load(out + (3 * MEMBERS + m) * channels + c, mask=there, other=0.0)
-            ds = gamma * rstd * (ds - of_mean * rows * mean - of_value * products)
-            tl.store(out + (3 * MEMBERS + m) * channels + c, ds, mask=there)
-    tl.store(out + 5 * MEMBERS * channels + c, dgamma, mask=there)
-    tl.store(out + (5 * MEMBERS + 1) * channels + c, dbeta, mask=there)
+    m, split = tl.arange(0, MEMBERS), tl.arange(0, SPLITS)
+    live = (m < members)[:, None] & there[None, :]
+    own = m[:, None] * channels + c[None, :]
+    inside = live[:, None, :] & (split < splits)[None, :, None]
+    at = partial + ((m[:, None] * splits + split[None, :]) * (2 * channels))[:, :, None] + c[None, None, :]
+    first = tl.sum(tl.load(at, mask=inside, other=0.0), 1)
+    second = tl.sum(tl.load(at + channels, mask=inside, other=0.0), 1)
+    mean = tl.load(table + members * channels + own, mask=live, other=0.0)
+    var = tl.load(table + 2 * members * channels + own, mask=live, other=0.0)
+    last = table + 3 * members * channels + c
+    mu = tl.load(last + channels, mask=there, other=0.0)[None, :]
+    rstd = tl.load(last + 2 * channels, mask=there, other=0.0)[None, :]
+    gamma = tl.load(weight + c, mask=there, other=0.0)[None, :] if AFFINE else tl.where(there, 1.0, 1.0)[None, :]
+    beta = tl.load(bias + c, mask=there, other=0.0)[None, :] if AFFINE else tl.where(there, 0.0, 0.0)[None, :]
+    scale = 1.0 + tl.load(s + own, mask=live, other=0.0) if HAS_S else tl.where(live, 1.0, 1.0)
+    factor = 1.0 + tl.load(r + own, mask=live, other=0.0) if HAS_R else tl.where(live, 1.0, 1.0)
+    normal = rstd * (scale * second + (scale * mean - mu) * first)  # sums of g times the normalised value
+    dbeta = tl.sum(tl.where(live, factor * first, 0.0), 0)
+    dgamma = tl.sum(tl.where(live, factor * normal, 0.0), 0)
+    count = rows.to(tl.float32) * members
+    of_mean, of_value = (dbeta / count)[None, :], (dgamma / count)[None, :]
+    slope = gamma * rstd
+    tl.store(out + own, scale * factor * slope, mask=live)
+    tl.store(out + members * channels + own, -scale * scale * slope * rstd * of_value, mask=live)
+    tl.store(out + 2 * members * channels + own, -scale * slope * (of_mean - mu * rstd * of_value), mask=live)
+    products = rows * rstd * (scale * var + mean * (scale * mean - mu))  # sums of y times the normalised value
+    ds = slope * (factor * (second + mean * first) - of_mean * rows * mean - of_value * products)
+    tl.store(out + 3 * members * channels + own, ds, mask=live)
+    tl.store(out + 4 * members * channels + own, gamma * normal + beta * first, mask=live)
+    tl.store(out + 5 * members * channels + c, dgamma, mask=there)
+    tl.store(out + (5 * members + 1) * channels + c, dbeta, mask=there)
 
 
 @jit
