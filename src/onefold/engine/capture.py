@@ -57,11 +57,13 @@ class CapturedStep:
         if graph is None:
             if self.failed or len(self.graphs) >= SHAPES:
                 return self.step(x, labels)
+            random = torch.cuda.get_rng_state(x.device)
             try:
                 graph = self.graphs[key] = self.capture(x, labels)
             except Exception as error:  # whatever a network does that a graph cannot hold
                 self.failed = True
                 self.graphs.clear()
+                renew_generator(x.device, random)
                 reason = str(error).strip().split("\n")[0]
                 self.say(f"the step cannot be captured in a CUDA graph and runs kernel by kernel: {reason}")
                 return self.step(x, labels)
@@ -110,3 +112,11 @@ class CapturedStep:
                             if isinstance(value, Tensor):
                                 value.zero_()  # a momentum of zero is what none was
             torch.cuda.set_rng_state(random)
+
+
+def renew_generator(device: torch.device, state: Tensor) -> None:
+    """A capture that broke off leaves the generator waiting for its end: the default one gets a new state."""
+    fresh = torch.Generator(device)
+    fresh.set_state(state)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    torch.cuda.default_generators[index].graphsafe_set_state(fresh)
