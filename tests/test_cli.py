@@ -449,7 +449,7 @@ def test_a_signal_outside_of_training_is_answered_too(
 
     words, before = ["train", "digits", *QUICK, "--out", str(tmp_path)], signal.getsignal(signal.SIGTERM)
     ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
-    for place in ("onefold.cli.run_train.source_of", "onefold.engine.result.answers"):
+    for place in ("onefold.cli.run_train.source_of", "onefold.engine.result.answers_of_all"):
         with monkeypatch.context() as patch:
             patch.setattr(place, interrupted)
             assert main(words) == 130

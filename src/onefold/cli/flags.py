@@ -105,4 +105,4 @@ def expected(type_: Any) -> str:
             parts += [str(value) for value in get_args(each)]
         else:
             parts.append("None" if each is NoneType else WORDS.get(each, "a text"))
-    return " or ".join(parts)
+    return " or ".join([*([", ".join(parts[:-1])] if parts[:-1] else []), *parts[-1:]])
