@@ -52,20 +52,24 @@ def networks(width: int) -> dict[str, nn.Module]:
     }
 
 
+def wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def rounds(ways: dict[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
     """Each way in turn, as many rounds as fit into the time: what disturbs the machine disturbs all of them."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for way in ways.values():
         for _ in range(3):
             way()
-    waits = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times[next(iter(times))]) < 5:
         for name, way in ways.items():
-            waits()
+            wait()
             begin = time.perf_counter()
             way()
-            waits()
+            wait()
             times[name].append(time.perf_counter() - begin)
     return times
 
