@@ -53,8 +53,8 @@ def connected(seeds: Tensor, allowed: Tensor) -> Tensor:
 def distance(edges: Tensor, most: int) -> Tensor:
     """How far the nearest edge is, at most `most`: float32 `[B, H, W]`, in the 5 x 5 chamfer metric.
 
-    A shortest way has moves of two neighbouring directions only, in any order. So the directions are gone through one by
-    one, each with 1, 2, 4, ... moves at once, which gives any number of moves.
+    A shortest way has moves of two neighbouring directions only, in any order. So the directions are gone through one
+    by one, each with 1, 2, 4, ... moves at once, which gives any number of moves.
     """
     reached = torch.where(edges, 0, most * UNIT).int()
     height, width = edges.shape[-2:]
