@@ -70,7 +70,7 @@ def test_extra_ones_may_be_absent_and_some_may_be_chosen(cifar: Path) -> None:
     (cifar / "spatter.npy").unlink()
     assert {part.name for part in published(cifar)} == {*CORRUPTIONS, *EXTRA} - {"spatter"}
     assert [part.name for part in published(cifar, ["fog", "snow"])] == ["fog"] * 5 + ["snow"] * 5
-    with pytest.raises(ValueError, match="got no spatter.npy; fetch"):
+    with pytest.raises(ValueError, match=r"got no spatter\.npy; fetch"):
         published(cifar, ["spatter"])
     with pytest.raises(ValueError, match="did you mean 'frost'"):
         published(cifar, ["frosty"])
@@ -106,13 +106,13 @@ def test_labels_are_needed(cifar: Path) -> None:
     with pytest.raises(ValueError, match=r"labels.npy as uint8 \[31\], not whole numbers \[5 N\]"):
         published(cifar)
     (cifar / "labels.npy").unlink()
-    with pytest.raises(ValueError, match="no labels.npy"):
+    with pytest.raises(ValueError, match=r"no labels\.npy"):
         published(cifar)
 
 
 def test_nothing_is_unpickled(cifar: Path) -> None:
     np.save(cifar / "labels.npy", np.array([{"a": 1}], dtype=object))
-    with pytest.raises(ValueError, match="a damaged labels.npy"):
+    with pytest.raises(ValueError, match=r"a damaged labels\.npy"):
         published(cifar)
 
 
@@ -160,19 +160,16 @@ def test_what_the_first_folders_lack_is_found_too(tiny: Path) -> None:
 def test_images_that_cannot_be_read(tiny: Path) -> None:
     for i in range(2):
         (tiny / "gaussian_noise" / "2" / "n01" / f"val_{i}.JPEG").write_bytes(b"nothing")
-    Image.new("RGB", (32, 64)).save(tiny / "gaussian_noise" / "3" / "n01" / "val_0.JPEG")
     sets = published(tiny)
-    next(sets)
-    with pytest.raises(ValueError, match="val_0.JPEG cannot be read.*val_1.JPEG cannot be read"):
+    assert next(sets).severity == 1
+    with pytest.raises(ValueError, match=r"val_0\.JPEG cannot be read.*val_1\.JPEG cannot be read"):
         next(sets)
+
+
+def test_images_of_several_sizes(tiny: Path) -> None:
+    Image.new("RGB", (32, 64)).save(tiny / "gaussian_noise" / "1" / "n01" / "val_0.JPEG")
     with pytest.raises(ValueError, match="different sizes: 64 x 32, 64 x 64"):
-        list(published(tiny, ["gaussian_noise"])[2:]) if False else consume_from(tiny, 3)
-
-
-def consume_from(folder: Path, severity: int) -> None:
-    shutil.copytree(folder / "gaussian_noise" / "1", folder / "gaussian_noise" / "2", dirs_exist_ok=True)
-    for part in published(folder, ["gaussian_noise"]):
-        assert part.severity < severity
+        next(published(tiny))
 
 
 def test_other_folders(tmp_path: Path) -> None:
