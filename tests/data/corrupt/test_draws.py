@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import scipy.stats
 import torch
-from scipy import stats
 
 from onefold.data.corrupt.draws import Draws
+
+stats: Any = scipy.stats  # its names are made when it is imported, so none are known to a type checker
 
 MASK = 2**64 - 1
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.ndimage
 import torch
-from scipy import ndimage
 from torch import Tensor
 
 from onefold.data.corrupt import corrupt
 from onefold.data.corrupt.draws import Draws
+
+ndimage: Any = scipy.ndimage  # its names are made when it is imported, so none are known to a type checker
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SEED = 9

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
-from scipy import stats
 from torch import Tensor
 
 from onefold.data.corrupt import corrupt
 from onefold.data.corrupt.draws import Draws
+
+stats: Any = scipy.stats  # its names are made when it is imported, so none are known to a type checker
 
 Cut = Callable[..., None]
 SEED = 11

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.ndimage
 import torch
-from scipy import ndimage
 from torch import Tensor
 
 from onefold.data.corrupt import corrupt
 from onefold.data.corrupt.draws import Draws
 from onefold.data.corrupt.edges import canny, distance, equalised
+
+ndimage: Any = scipy.ndimage  # its names are made when it is imported, so none are known to a type checker
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SEED = 4
@@ -69,10 +71,10 @@ def equalised_by_loop(image: Array) -> Array:
     rest = image.size - counts[lowest]
     if not rest:
         return image.astype(float)
-    table, total = np.zeros(256), 0
+    table = np.zeros(256)
     for value in range(lowest + 1, 256):
-        total += counts[value]
-        table[value] = np.round(np.float32(total * np.float32(255 / rest)))
+        total = int(counts[lowest + 1 : value + 1].sum())
+        table[value] = round(total * 255 / rest)
     return table[image]
 
 

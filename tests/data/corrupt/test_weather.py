@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.ndimage
 import torch
-from scipy import ndimage
 from torch import Tensor
 
 from onefold.data.corrupt import corrupt
 from onefold.data.corrupt.draws import Draws
 from onefold.data.corrupt.frost import PANES, SIDE, all_panes, scaled_panes
+
+ndimage: Any = scipy.ndimage  # its names are made when it is imported, so none are known to a type checker
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Pictures = Callable[..., Tensor]

@@ -91,10 +91,11 @@ def equalised(image: Tensor, levels: int) -> Tensor:
     """Values `[B, H, W]` below `levels` spread over 0 to 255 by rank: the lowest to 0; an image of one value as is."""
     values = torch.arange(levels, device=image.device)
     flat = image.flatten(1).long()
-    counts = torch.zeros(len(flat), levels, device=image.device).scatter_add_(1, flat, torch.ones_like(flat).float())
+    counts = torch.stack([(flat == value).sum(dim=1) for value in range(levels)], dim=1)  # [B, levels]
     lowest = flat.amin(dim=1, keepdim=True)
-    first = counts.gather(1, lowest)
-    rest = flat.shape[1] - first
-    spread = torch.where(values > lowest, counts, 0.0).cumsum(dim=1) * (255 / rest.clamp(min=1))
-    table = torch.where(rest > 0, spread.round(), values.float())
+    rest = flat.shape[1] - counts.gather(1, lowest)
+    # Sums of what lies above the lowest value, up to each value; whole numbers, in float64 for the product's sake.
+    up_to = (values[:, None] <= values).double()
+    ranks = torch.where(values > lowest, counts, 0).double() @ up_to
+    table = torch.where(rest > 0, (ranks * 255 / rest.clamp(min=1)).round(), values.double()).float()
     return table.gather(1, flat).view(image.shape)
