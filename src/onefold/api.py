@@ -64,6 +64,7 @@ def distill(
     precision: str = "float32",
     compile: bool = False,
     eval_every: int = 1,
+    diversity_every: int | None = None,
     workers: int | None = None,
     device: str | torch.device = "auto",
     spread_teachers: bool | None = None,
@@ -88,6 +89,8 @@ def distill(
             accuracy in mode "max".
         accumulate: parts a batch is worked through in, where it does not fit at once.
         ema: decay of a moving average of the weights, which is then what is evaluated and served.
+        diversity_every: epochs between two looks at the members' diversity, which go into the log of `out`; 0 for none,
+            and if nothing is said, as often as costs little.
         spread_teachers: under torchrun, whether each process holds some of the teachers only; if nothing is said, where
             all of them do not fit. `batch_size` is that of all processes together.
         out: a run folder. The same call goes on from what is there; one with other settings or data is refused.
@@ -130,6 +133,7 @@ def distill(
         precision=precision,
         compile=compile,
         eval_every=eval_every,
+        diversity_every=diversity_every,
     )
     job = Job(
         method=method,

@@ -31,7 +31,7 @@ import numpy.typing as npt
 ASIDE = ".writing"
 # Where a run happens and how its data get there; what comes out is the same.
 FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes", "run.teachers"}
-FREE |= {"parallel.mode", "parallel.teachers"}
+FREE |= {"parallel.mode", "parallel.teachers", "diversity_every"}
 PROBE = 1 << 16  # bytes
 MISSING = object()
 
