@@ -22,11 +22,8 @@ def state(model: torch.nn.Module) -> dict[str, Tensor]:
 def pairs(logits: Tensor) -> float:
     """The mean over examples and ordered pairs of KL(p_i || p_j), one by one."""
     log_p = logits.double().log_softmax(-1)
-    members, values = len(log_p), []
-    for i in range(members):
-        for j in range(members):
-            if i != j:
-                values.append((log_p[i].exp() * (log_p[i] - log_p[j])).sum(-1).mean())
+    each = [(p, q) for i, p in enumerate(log_p) for j, q in enumerate(log_p) if i != j]
+    values = [(p.exp() * (p - q)).sum(-1).mean() for p, q in each]
     return float(torch.stack(values).mean())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,9 +56,8 @@ class DiversityLog:
             found = []
             at: dict[str, Any] = {"step": step, "epoch": epoch}
             if self.student.members > 1 and self.images:
-                of = {
-                    f"{name}_div": self.mean(self.student.at_rest, self.images.get(name)) for name in ("train", "val")
-                }
+                members, images = self.student.at_rest, self.images
+                of = {f"{name}_div": self.mean(members, images.get(name)) for name in ("train", "val")}
                 found.append({"kind": "diversity"} | at | of)
             if self.perturb is not None and "train" in self.images:
                 about = {"kind": "perturbation"} | at | {"name": job.perturbation.name}
@@ -73,10 +73,11 @@ class DiversityLog:
             for name, split in {"train": self.job.train, "val": self.job.val}.items()
         }
 
-    def pieces(self, x: Tensor) -> tuple[Tensor, ...]:
+    def pieces(self, x: Tensor) -> Sequence[Tensor]:
         """No more at once than a training step has."""
         optim = self.job.settings.optim
-        return x.split(max(1, optim.batch_size // optim.accumulate))
+        pieces: Sequence[Tensor] = x.split(max(1, optim.batch_size // optim.accumulate))
+        return pieces
 
     @torch.no_grad()
     def mean(self, ensemble: Ensemble, x: Tensor | None) -> float | None:
