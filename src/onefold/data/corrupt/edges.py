@@ -1,0 +1,100 @@
+"""Edges and distances to them as OpenCV computes them, for a whole block: whole numbers, so the same to the bit."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from onefold.data.corrupt.linear import padded
+
+# Lengths of a step to a side, to a corner and of a knight's move, in units of 2^-16: the 5 x 5 chamfer mask.
+UNIT = 2**16
+SIDE_STEP, CORNER_STEP, KNIGHT_STEP = 65536, 91750, 143976
+TANGENT = 13573  # tan(22.5 degrees) in units of 2^-15
+
+
+def canny(image: Tensor, low: int, high: int) -> Tensor:
+    """Edges, bool `[B, H, W]`, of uint8 `[B, H, W]`: Sobel's gradient, its ridges, and of these what is connected to a
+    value above `high` by values above `low`."""
+    wide = padded(image, 1, "nearest").int()
+    height, width = image.shape[-2:]
+
+    def part(down: int, across: int, of: Tensor) -> Tensor:
+        return of[:, 1 + down : 1 + down + height, 1 + across : 1 + across + width]
+
+    def at(down: int, across: int) -> Tensor:
+        return part(down, across, wide)
+
+    right = (at(-1, 1) + 2 * at(0, 1) + at(1, 1)) - (at(-1, -1) + 2 * at(0, -1) + at(1, -1))
+    down = (at(1, -1) + 2 * at(1, 0) + at(1, 1)) - (at(-1, -1) + 2 * at(-1, 0) + at(-1, 1))
+    size = right.abs() + down.abs()
+    around = F.pad(size, (1, 1, 1, 1))  # nothing beyond the border
+    flat = (down.abs() << 15) < right.abs() * TANGENT
+    steep = (down.abs() << 15) > right.abs() * (TANGENT + (1 << 16))
+    across = (size > part(0, -1, around)) & (size >= part(0, 1, around))
+    upright = (size > part(-1, 0, around)) & (size >= part(1, 0, around))
+    falling = (size > part(-1, -1, around)) & (size > part(1, 1, around))
+    rising = (size > part(-1, 1, around)) & (size > part(1, -1, around))
+    slanted = torch.where((right ^ down) < 0, rising, falling)
+    ridge = torch.where(flat, across, torch.where(steep, upright, slanted)) & (size > low)
+    return connected(ridge & (size > high), ridge)
+
+
+def connected(seeds: Tensor, allowed: Tensor) -> Tensor:
+    """Seeds and whatever of `allowed` touches them by sides or corners, directly or through others."""
+    while True:
+        grown = (F.max_pool2d(seeds[:, None].float(), 3, stride=1, padding=1)[:, 0] > 0) & allowed
+        if torch.equal(grown, seeds):
+            return seeds
+        seeds = grown
+
+
+def distance(edges: Tensor, most: int) -> Tensor:
+    """How far the nearest edge is, at most `most`: float32 `[B, H, W]`, in the 5 x 5 chamfer metric.
+
+    A shortest way has moves of two neighbouring directions only, in any order. So the directions are gone through one by
+    one, each with 1, 2, 4, ... moves at once, which gives any number of moves.
+    """
+    reached = torch.where(edges, 0, most * UNIT).int()
+    height, width = edges.shape[-2:]
+    for down, across, length in moves():
+        times = 1
+        while times * length < most * UNIT and times * abs(down) < height and times * abs(across) < width:
+            target, origin = shifted(reached, times * down, times * across)
+            # The two parts overlap in one tensor: the sum is a new tensor before the first value is written.
+            torch.minimum(target, origin + times * length, out=target)
+            times *= 2
+    return reached.float() / UNIT
+
+
+def moves() -> list[tuple[int, int, int]]:
+    signs = (-1, 1)
+    straight = [(sign, 0, SIDE_STEP) for sign in signs] + [(0, sign, SIDE_STEP) for sign in signs]
+    corners = [(down, across, CORNER_STEP) for down in signs for across in signs]
+    knights = [(down * a, across * b, KNIGHT_STEP) for a, b in ((1, 2), (2, 1)) for down in signs for across in signs]
+    return [*straight, *corners, *knights]
+
+
+def shifted(x: Tensor, down: int, across: int) -> tuple[Tensor, Tensor]:
+    """Views of the pixels that a move (down, across) ends on, and of those it starts from."""
+    height, width = x.shape[-2:]
+
+    def spans(move: int, length: int) -> tuple[slice, slice]:
+        return slice(max(move, 0), length + min(move, 0)), slice(max(-move, 0), length - max(move, 0))
+
+    (rows_to, rows_from), (columns_to, columns_from) = spans(down, height), spans(across, width)
+    return x[:, rows_to, columns_to], x[:, rows_from, columns_from]
+
+
+def equalised(image: Tensor, levels: int) -> Tensor:
+    """Values `[B, H, W]` below `levels` spread over 0 to 255 by rank: the lowest to 0; an image of one value as is."""
+    values = torch.arange(levels, device=image.device)
+    flat = image.flatten(1).long()
+    counts = torch.zeros(len(flat), levels, device=image.device).scatter_add_(1, flat, torch.ones_like(flat).float())
+    lowest = flat.amin(dim=1, keepdim=True)
+    first = counts.gather(1, lowest)
+    rest = flat.shape[1] - first
+    spread = torch.where(values > lowest, counts, 0.0).cumsum(dim=1) * (255 / rest.clamp(min=1))
+    table = torch.where(rest > 0, spread.round(), values.float())
+    return table.gather(1, flat).view(image.shape)
