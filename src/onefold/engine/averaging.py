@@ -88,8 +88,8 @@ def warning_of(health: dict[str, Any], split: str) -> str | None:
             "those (onefold.engine.reestimate)"
         )
     return text + (
-        "pull the factors harder toward one (a larger --optim.weight-decay), let them move less (a lower --optim.lr, of "
-        "which they get M times as much), or train longer (--epochs)"
+        "pull the factors harder toward one (a larger --optim.weight-decay), let them move less (a lower --optim.lr, "
+        "of which they get M times as much), or train longer (--epochs)"
         + ("" if again is None else f"; re-estimated BatchNorm statistics are not enough ({told(again)})")
     )
 

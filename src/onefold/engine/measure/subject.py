@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onefold.engine import checkpoint
 from onefold.engine.checkpoint import load_network
-from onefold.engine.evaluate import stored
+from onefold.engine.evaluate import Splits, stored
 from onefold.engine.measure.store import Measurements, fingerprint
 from onefold.engine.networks import network_of
 from onefold.engine.result import served_network
@@ -24,8 +24,6 @@ from onefold.metrics import log_mean_probabilities
 from onefold.recipe import Recipe, from_dict
 from onefold.run import RunFolder
 from onefold.types import Ensemble, Prediction
-
-Splits = dict[str, tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
