@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from onefold.data import Arrays, loader_for
 from onefold.engine.averaging import averaging_health, hurts, warning_of
 from onefold.engine.reestimate import reestimate
-from onefold.data import Arrays, loader_for
 from onefold.ensemble import batch_ensemble, collapse, subnetwork
 
 

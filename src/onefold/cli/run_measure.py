@@ -26,16 +26,17 @@ def run(request: Evaluate, out: Console) -> None:
     out.print(metrics_table(rows))
     if not wanted.anything:
         return
+    cannot: list[str] = []
     with display() as shown:
         for folder in request.runs:
             try:
-                cannot = measure_run(Path(folder).expanduser(), wanted, device, shown.stage)
+                cannot += measure_run(Path(folder).expanduser(), wanted, device, shown.stage)
             except ValueError as error:
                 if len(request.runs) == 1:
                     raise
-                cannot = [f"{folder} is left out: {error}"]
-            for sentence in cannot:
-                say(sentence)
+                cannot.append(f"{folder} is left out: {error}")
+    for sentence in cannot:
+        say(sentence)
     say(f"next: onefold report {' '.join(request.runs)}")
 
 

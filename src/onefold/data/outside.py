@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 from onefold.data.folder import ENDINGS, files_below
 from onefold.data.npz import as_examples
 from onefold.data.options import Progress
 from onefold.data.pictures import ImageFiles
 from onefold.data.specs import load
-from onefold.data.split import Arrays, Split
+from onefold.data.split import Arrays
 
 KEYS = ("test_x", "x", "images")  # of an .npz file, the first that is there
 
@@ -26,7 +27,7 @@ def outside(
     download: bool = False,
     skip_unreadable: bool = False,
     progress: Progress | None = None,
-) -> Split:
+) -> Arrays | Dataset[Any]:
     """The test split of a known data set; of `folder:PATH` all images below PATH/test, or below PATH where there is no
     such folder; of `npz:PATH` the array test_x, x, images, or the only one."""
     kind, colon, rest = spec.partition(":")
@@ -35,7 +36,9 @@ def outside(
     if colon and kind == "npz":
         return array_of(spec, Path(rest).expanduser())
     given: dict[str, Any] = {"download": download, "skip_unreadable": skip_unreadable}
-    return load(spec, root, progress=progress, **given).test
+    test = load(spec, root, progress=progress, **given).test
+    assert not isinstance(test, DataLoader), "sources are no loaders"
+    return test
 
 
 def images_below(spec: str, folder: Path) -> ImageFiles:

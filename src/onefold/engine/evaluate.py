@@ -109,8 +109,10 @@ def teachers_stored(folder: Path) -> list[Splits]:
 
 
 def metrics_together(each: Sequence[Splits]) -> dict[str, float]:
-    """The metrics of the ensemble of networks whose predictions are stored, as `metrics_of` has them; in pieces, so that
-    no more than the validation split is ever in memory."""
+    """The metrics of the ensemble of networks whose predictions are stored, as `metrics_of` has them.
+
+    The test split is gone through in pieces, and of the validation split the ensemble's answers alone are kept.
+    """
     if "test" not in each[0]:
         labels = each[0]["val"][0]
         return evaluate_predictions(joint(each, "val"), labels)
@@ -133,13 +135,8 @@ def metrics_together(each: Sequence[Splits]) -> dict[str, float]:
 def joint(each: Sequence[Splits], split: str) -> Tensor:
     """The ensemble's log-probabilities `[N, K]`."""
     labels, logits = each[0][split]
-    width = len(each) * logits.shape[1]
-    return torch.cat(
-        [
-            log_mean_probabilities(torch.stack([own[split][1][rows] for own in each]))
-            for rows in rows_of(len(labels), width)
-        ]
-    )
+    pieces = rows_of(len(labels), len(each) * logits.shape[1])
+    return torch.cat([log_mean_probabilities(torch.stack([own[split][1][rows] for own in each])) for rows in pieces])
 
 
 def rows_of(examples: int, width: int) -> Iterator[slice]:

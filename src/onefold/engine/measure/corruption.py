@@ -44,10 +44,8 @@ def corruption(
     done = set.intersection(*(set(each) for each in rows))
     if done:
         progress.message(f"corruption: going on after {len(done)} corruptions and severities of {subject.path}")
-    wanted = 0
-    for key, total, batches in sets(subject, data, folder):
-        progress.count(wanted, total, key)
-        wanted += 1
+    for place, (key, total, batches) in enumerate(sets(subject, data, folder)):
+        progress.count(place, total, key)
         if key not in done:
             measured = metrics_under(subject, batches)
             name, severity = key.rsplit(" ", 1)
@@ -55,7 +53,7 @@ def corruption(
                 kept = {k: metrics[k] for k in ("acc", "nll", "ece")} | {"count": int(metrics["count"])}
                 each[key] = {"corruption": name, "severity": int(severity)} | kept
                 target.store.write_parts(NAME, about, each)
-        progress.count(wanted, total, key)
+    progress.count(1, 1)
     for target, each in zip(subject.targets, rows, strict=True):
         target.store.write(NAME, about | {"rows": list(each.values())})
     return None

@@ -28,7 +28,8 @@ def subspace(subject: Subject, data: RunData, images: int, progress: Counting) -
     """Measures the points that are not stored yet; a sentence where there are none."""
     if subject.student is None:
         return f"subspace: {subject.no_members}, between which there would be a line"
-    student, store, about = subject.student, subject.main.store, {"images": images}
+    student, store = subject.student, subject.main.store
+    about: dict[str, Any] = {"images": images}
     if (stored := store.stored(NAME)) is not None and stored.get("images") == images:
         progress.message(f"subspace: stored already for {subject.path}")
         return None
@@ -53,9 +54,8 @@ def subspace(subject: Subject, data: RunData, images: int, progress: Counting) -
             parts[key] = measured()
             store.write_parts(NAME, about, parts)
     progress.count(len(todo), len(todo))
-    store.write(
-        NAME, about | assembled(parts, student.members) | {"count": {"train": train.examples, "test": test.examples}}
-    )
+    about["count"] = {"train": train.examples, "test": test.examples}
+    store.write(NAME, about | assembled(parts, student.members))
     return None
 
 
