@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -26,18 +27,22 @@ def run(request: Evaluate, out: Console) -> None:
     out.print(metrics_table(rows))
     if not wanted.anything:
         return
-    cannot: list[str] = []
+    left_out: list[str] = []
+    failed: list[str] = []
     with display() as shown:
         for folder in request.runs:
             try:
-                cannot += measure_run(Path(folder).expanduser(), wanted, device, shown.stage)
+                told = measure_run(Path(folder).expanduser(), wanted, device, shown.stage)
             except ValueError as error:
-                if len(request.runs) == 1:
-                    raise
-                cannot.append(f"{folder} is left out: {error}")
-    for sentence in cannot:
+                failed.append(str(error))
+            else:
+                left_out += told.left_out
+                failed += told.failed
+    for sentence in left_out:
         say(sentence)
-    say(f"next: onefold report {' '.join(request.runs)}")
+    if failed:
+        raise ValueError("not everything could be measured:\n" + "\n".join(f"  {sentence}" for sentence in failed))
+    say(f"next: {shlex.join(['onefold', 'report', *request.runs])}")
 
 
 def teachers_rows(folder: str, path: Path) -> list[tuple[str, dict[str, float]]]:

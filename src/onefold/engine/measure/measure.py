@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -46,8 +47,15 @@ class Wanted:
         return networks or self.subspace or self.health or self.costs or self.everything
 
 
-def measure_run(path: Path, wanted: Wanted, device: torch.device, stage: Callable[[str], Counting]) -> list[str]:
-    """Measures what is wanted of a folder and not stored yet; a sentence for each thing that cannot be measured.
+class Told(NamedTuple):
+    """Sentences: what makes no sense for a run, and what went wrong, most often because data are not there."""
+
+    left_out: list[str]
+    failed: list[str]
+
+
+def measure_run(path: Path, wanted: Wanted, device: torch.device, stage: Callable[[str], Counting]) -> Told:
+    """Measures what is wanted of a folder and not stored yet, and goes on where something fails.
 
     `stage` gives what each measurement reports its progress to.
     """
@@ -56,24 +64,28 @@ def measure_run(path: Path, wanted: Wanted, device: torch.device, stage: Callabl
     looking = stage(f"{shown}: looking at {subject.recipe.data.source}")
     data = RunData(subject, wanted.data, lambda done, total: looking.count(done, total))
     every = wanted.everything
-    todo: list[Callable[[], str | Sequence[str] | None]] = []
+    todo: dict[str, Callable[[], str | Sequence[str] | None]] = {}
     if wanted.costs or every:
-        todo.append(lambda: costs(subject, stage(f"{shown}: costs")))
+        todo["costs"] = lambda: costs(subject, stage(f"{shown}: costs"))
     if wanted.health or every:
-        todo.append(lambda: health(subject, data, stage(f"{shown}: health")))
+        todo["health"] = lambda: health(subject, data, stage(f"{shown}: health"))
     if wanted.ood:
-        todo.append(lambda: ood(subject, data, wanted.ood, stage(f"{shown}: out of distribution")))
+        todo["out of distribution"] = lambda: ood(subject, data, wanted.ood, stage(f"{shown}: out of distribution"))
     elif every:
-        todo.append(lambda: "out of distribution: not measured, for nothing said where other images are; give --ood")
+        todo["out of distribution"] = lambda: "out of distribution: nothing says where other images are; give --ood"
     if wanted.corruptions or wanted.corrupted is not None or every:
         kept = every and not wanted.corruptions and wanted.corrupted is None
         shows = stage(f"{shown}: corruptions")
-        todo.append(lambda: corruption(subject, data, wanted.corrupted, shows, any_source=kept))
+        todo["corruption"] = lambda: corruption(subject, data, wanted.corrupted, shows, any_source=kept)
     if wanted.subspace or every:
-        todo.append(lambda: subspace(subject, data, wanted.images, stage(f"{shown}: subspace")))
-    cannot: list[str] = []
+        todo["subspace"] = lambda: subspace(subject, data, wanted.images, stage(f"{shown}: subspace"))
+    told = Told([], [])
     with subject.held():
-        for measurement in todo:
-            told = measurement()
-            cannot += [told] if isinstance(told, str) else list(told or ())
-    return cannot
+        for name, measurement in todo.items():
+            try:
+                found = measurement()
+            except (ValueError, OSError) as error:
+                told.failed.append(f"{name} of {path}: {error}")
+            else:
+                told.left_out.extend([found] if isinstance(found, str) else found or ())
+    return told

@@ -51,26 +51,22 @@ class Entropies:
         return found
 
 
-def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Counting) -> list[str]:
-    """Measures the sets that are not stored yet; a sentence for each that cannot be."""
+def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Counting) -> None:
+    """Measures the sets that are not stored yet; those that cannot be are refused when the others are done."""
     cannot: list[str] = []
-    about: dict[str, Any] = {}
     todo = [name for name, spec in sets.items() if not all(has(target, name, spec) for target in subject.targets)]
     for name in sets.keys() - set(todo):
         progress.message(f"out of distribution: {name} is stored already for {subject.path}")
     if not todo:
-        return cannot
-    try:
-        inside = [inside_of(target, subject.classes) for target in subject.targets]
-    except ValueError as error:
-        return [f"out of distribution: {error}"]
-    about = {"inside": {"name": f"{subject.recipe.data.source} test"}}
+        return
+    inside = [inside_of(target, subject.classes) for target in subject.targets]
+    of = {"name": f"{subject.recipe.data.source} test"}
     for name in todo:
-        progress.title(f"out of distribution, {name}")
+        progress.title(f"{subject.path.name}: out of distribution, {name}")
         try:
             count, batches = outside_batches(subject, sets[name], data)
         except (ValueError, OSError) as error:
-            cannot.append(f"out of distribution: {name} of {subject.path} cannot be measured: {error}")
+            cannot.append(f"{name} cannot be measured: {error}")
             continue
         each = [Entropies(subject.classes) for _ in subject.targets]
         seen = 0
@@ -85,8 +81,9 @@ def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Countin
             stored = target.store.stored(NAME)
             kept = [] if stored is None else [entry for entry in stored["sets"] if entry["name"] != name]
             entry = {"name": name, "spec": sets[name]} | entropies.described() | {"scores": entropies.against(own)}
-            target.store.write(NAME, {"inside": about["inside"] | own.described(), "sets": [*kept, entry]})
-    return cannot
+            target.store.write(NAME, {"inside": of | own.described(), "sets": [*kept, entry]})
+    if cannot:
+        raise ValueError("; ".join(cannot))
 
 
 def has(target: Target, name: str, spec: str) -> bool:
