@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onefold.data.augment import Augmentation, CropFlip, Draws, ResizedCrop, crop_and_flip, draw
+from onefold.data.corrupt import CORRUPTIONS, EXTRA, Corrupted, corrupt, published
 from onefold.data.describe import describe, rows
 from onefold.data.given import GivenLoader
 from onefold.data.loader import DeviceLoader, Loader, loader_for
@@ -14,10 +15,13 @@ from onefold.data.statistics import Statistics, statistics_of
 from onefold.data.stream import StreamLoader
 
 __all__ = [
+    "CORRUPTIONS",
+    "EXTRA",
     "KINDS",
     "READERS",
     "Arrays",
     "Augmentation",
+    "Corrupted",
     "CropFlip",
     "DeviceLoader",
     "Draws",
@@ -31,6 +35,7 @@ __all__ = [
     "Statistics",
     "StreamLoader",
     "as_split",
+    "corrupt",
     "crop_and_flip",
     "describe",
     "draw",
@@ -38,6 +43,7 @@ __all__ = [
     "labels_of",
     "load",
     "loader_for",
+    "published",
     "rows",
     "statistics_of",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onefold.data.corrupt.apply import corrupt
+from onefold.data.corrupt.published import Corrupted, published
 from onefold.data.corrupt.severities import CORRUPTIONS, EXTRA
 
-__all__ = ["CORRUPTIONS", "EXTRA", "corrupt"]
+__all__ = ["CORRUPTIONS", "EXTRA", "Corrupted", "corrupt", "published"]

@@ -48,6 +48,4 @@ def sampled(pixels: Tensor, places: Tensor, *, edge_twice: bool) -> Tensor:
     size = torch.tensor([width, height], dtype=torch.float64, device=pixels.device)
     # grid_sample's scale of -1 to 1 spans the outer edges of the image or the centres of its outer pixels.
     grid = (2 * places + 1) / size - 1 if edge_twice else 2 * places / (size - 1).clamp(min=1) - 1
-    return F.grid_sample(
-        pixels, grid.float(), mode="bilinear", padding_mode="reflection", align_corners=not edge_twice
-    )
+    return F.grid_sample(pixels, grid.float(), mode="bilinear", padding_mode="reflection", align_corners=not edge_twice)

@@ -35,7 +35,9 @@ def jpeg_compression(x: Tensor, draws: Draws, quality: float) -> Tensor:  # noqa
     """Encoded and decoded by Pillow, on the CPU, in as many threads as there are cores."""
     images = x.permute(0, 2, 3, 1).cpu().numpy()
 
-    def coded(image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    def coded(
+        image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]],
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
         with io.BytesIO() as file:
             Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(file, "JPEG", quality=int(quality))
             with Image.open(file) as decoded:

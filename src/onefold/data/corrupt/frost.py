@@ -21,7 +21,7 @@ from onefold.data.corrupt.linear import to_bytes
 PANES = 5
 SIDE = 1024  # a pane's, about that of the photographs; it has no border, its ends meet
 DARK, LIGHT = (28.0, 52.0, 84.0), (236.0, 244.0, 252.0)
-FERNS, POINTS, RIBS = 90, 256, 48  # ferns of a pane, points of a line, lines branching off a stem on each side
+FERNS, POINTS, RIBS = 130, 256, 40  # ferns of a pane, points of a line, lines branching off a stem on each side
 
 
 def frost(x: Tensor, draws: Draws, kept: float, weight: float, size: float) -> Tensor:
@@ -53,7 +53,7 @@ def all_panes() -> Tensor:
     ground = cloud(draws)
     crystals = ferns(draws)
     # Crystals are light, and the ground is lighter where the pane is frozen through.
-    light = (0.12 + 0.50 * ground + 0.75 * crystals * (0.5 + 0.5 * ground)).clamp(0, 1)[:, None]
+    light = (0.08 + 0.42 * ground + 0.6 * crystals * (0.4 + 0.6 * ground)).clamp(0, 1)[:, None]
     dark, bright = (torch.tensor(colour)[:, None, None] for colour in (DARK, LIGHT))
     return to_bytes(dark + (bright - dark) * light)
 
@@ -76,7 +76,7 @@ def ferns(draws: Draws) -> Tensor:
     place = draws.uniform(0, SIDE, FERNS, 2)
     heading = draws.uniform(0, 2 * math.pi, FERNS, 1)
     bend = draws.uniform(-1, 1, FERNS, 1)
-    length = draws.uniform(0.1, 0.45, FERNS, 1) * SIDE
+    length = draws.uniform(0.06, 0.36, FERNS, 1) * SIDE
     along = torch.linspace(0, 1, POINTS)
     angle = heading + bend * along  # [PANES, FERNS, POINTS]
     stems = place[..., None, :] + steps(angle, length / POINTS)
@@ -92,8 +92,8 @@ def ferns(draws: Draws) -> Tensor:
     # Two widths: sharp lines, and the rime around them.
     hits = hits.unflatten(1, (SIDE, SIDE))
     spectrum, waves = torch.fft.rfft2(hits), frequency() * (2 * math.pi / SIDE)
-    thin, wide = (torch.fft.irfft2(spectrum * torch.exp(-0.5 * (waves * s) ** 2), s=(SIDE, SIDE)) for s in (1.2, 6.0))
-    return 1 - torch.exp(-(1.5 * thin + 2.0 * wide).clamp(min=0))
+    thin, wide = (torch.fft.irfft2(spectrum * torch.exp(-0.5 * (waves * s) ** 2), s=(SIDE, SIDE)) for s in (1.0, 5.0))
+    return 1 - torch.exp(-(1.6 * thin + 0.3 * wide).clamp(min=0))
 
 
 def steps(angle: Tensor, pace: Tensor) -> Tensor:
