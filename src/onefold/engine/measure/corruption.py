@@ -44,7 +44,7 @@ def corruption(
     done = set.intersection(*(set(each) for each in rows))
     if done:
         progress.message(f"corruption: going on after {len(done)} corruptions and severities of {subject.path}")
-    for place, (key, total, batches) in enumerate(sets(subject, data, folder)):
+    for place, (key, total, batches) in enumerate(sets(subject, data, folder, done)):
         progress.count(place, total, key)
         if key not in done:
             measured = metrics_under(subject, batches)
@@ -70,7 +70,9 @@ def metrics_under(subject: Subject, batches: Iterator[Batch]) -> list[dict[str, 
     return [metrics.compute() for metrics in each]
 
 
-def sets(subject: Subject, data: RunData, folder: Path | None) -> Iterator[tuple[str, int, Iterator[Batch]]]:
+def sets(
+    subject: Subject, data: RunData, folder: Path | None, done: set[str]
+) -> Iterator[tuple[str, int, Iterator[Batch]]]:
     """ "NAME SEVERITY", how many there are of them, and the images, which are made or read only if they are taken."""
     if folder is None:
         from onefold.data.corrupt import CORRUPTIONS, EXTRA
@@ -79,7 +81,7 @@ def sets(subject: Subject, data: RunData, folder: Path | None) -> Iterator[tuple
         for name, severity in itertools.product(names, SEVERITIES):
             yield f"{name} {severity}", len(names) * len(SEVERITIES), generated(subject, data, name, severity)
     else:
-        yield from published_sets(subject, folder)
+        yield from published_sets(subject, folder, done)
 
 
 def generated(subject: Subject, data: RunData, name: str, severity: int) -> Iterator[Batch]:
@@ -98,11 +100,14 @@ def generated(subject: Subject, data: RunData, name: str, severity: int) -> Iter
         first += len(x)
 
 
-def published_sets(subject: Subject, folder: Path) -> Iterator[tuple[str, int, Iterator[Batch]]]:
-    """The sets of a folder as distributed; one that is not taken is passed over."""
+def published_sets(subject: Subject, folder: Path, done: set[str]) -> Iterator[tuple[str, int, Iterator[Batch]]]:
+    """The sets of a folder as distributed, without corruptions that are done at every severity."""
     from onefold.data.corrupt import CORRUPTIONS, EXTRA, published
 
-    total = len([*CORRUPTIONS, *EXTRA]) * len(SEVERITIES)
+    extra = [name for name in EXTRA if (folder / name).exists() or (folder / f"{name}.npy").exists()]
+    every = [*CORRUPTIONS, *extra]
+    names = [name for name in every if not all(f"{name} {severity}" in done for severity in SEVERITIES)]
+    total = len(names) * len(SEVERITIES)
     size = max(1, min(500, NUMBERS // max(1, subject.channels * subject.image_size[0] * subject.image_size[1])))
 
     def batches(pieces: Iterator[tuple[str, int, Tensor, Tensor]]) -> Iterator[Batch]:
@@ -110,5 +115,5 @@ def published_sets(subject: Subject, folder: Path) -> Iterator[tuple[str, int, I
             check_range(labels, range(subject.classes), (str(folder) + ", label {}").format)
             yield from zip(images.split(size), labels.split(size), strict=True)
 
-    for (name, severity), pieces in itertools.groupby(published(folder), key=lambda piece: (piece[0], piece[1])):
+    for (name, severity), pieces in itertools.groupby(published(folder, names), key=lambda piece: (piece[0], piece[1])):
         yield f"{name} {severity}", total, batches(pieces)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,9 +35,9 @@ class Entropies:
     @torch.no_grad()
     def update(self, log_p: Tensor, out: bool) -> None:
         entropy = predictive_entropy(log_p)
-        # 1 - max p, exactly also where p is nearly one.
-        self.meters["max_probability"].update(-torch.expm1(log_p.amax(dim=-1)), out)
-        self.meters["entropy"].update(entropy, out)
+        doubt = -torch.expm1(log_p.amax(dim=-1))  # 1 - max p, exactly also where p is nearly one
+        self.meters["max_probability"].update(stretched(doubt, 1 - 1 / self.classes), out)
+        self.meters["entropy"].update(stretched(entropy, math.log(self.classes)), out)
         self.histogram.update(entropy)
 
     def described(self) -> dict[str, Any]:
@@ -49,6 +50,16 @@ class Entropies:
             both = OutOfDistribution(device=meter.device).merge(meter).merge(inside.meters[name])
             found[name] = {k: v for k, v in both.compute().items() if k in KEPT}
         return found
+
+
+def stretched(score: Tensor, top: float) -> Tensor:
+    """log(s / (top - s)) of scores from 0 to `top`: the same order, and both ends resolved.
+
+    The meter counts scores as equal that differ by 0.05%, which near the top, where images of another kind lie, would be
+    many.
+    """
+    share = (score.double() / top).clamp(1e-30, 1 - 1e-12)
+    return share.log() - torch.log1p(-share)
 
 
 def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Counting) -> None:
