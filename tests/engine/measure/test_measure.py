@@ -211,8 +211,8 @@ def test_out_of_distribution(run: Copied, tmp_path: Path) -> None:
         assert (found["inside"]["count"], found["sets"][0]["count"], found["sets"][1]["count"]) == (1197, 90, 12)
         for place, name in enumerate(("entropy", "max_probability")):
             exact = detection(inside[place], outside[place])
-            for metric in ("auroc", "aupr", "fpr95"):
-                assert found["sets"][0]["scores"][name][metric] == pytest.approx(exact[metric], abs=2e-3)
+            for metric, tolerance in {"auroc": 1e-3, "aupr": 2e-3, "fpr95": 1.01 / 90}.items():  # one of the images
+                assert found["sets"][0]["scores"][name][metric] == pytest.approx(exact[metric], abs=tolerance)
         edges = np.linspace(0, np.log(10), 51)
         np.testing.assert_allclose(found["inside"]["entropy"]["edges"], edges, rtol=1e-12)
         for entry, values in ((found["inside"], inside[0]), (found["sets"][0], outside[0])):

@@ -55,7 +55,7 @@ class Entropies:
 def stretched(score: Tensor, top: float) -> Tensor:
     """log(s / (top - s)) of scores from 0 to `top`: the same order, and both ends resolved.
 
-    The meter counts scores as equal that differ by 0.05%, which near the top, where images of another kind lie, would be
+    The meter counts scores as equal that differ by 0.05%; near the top, where images of another kind lie, that would be
     many.
     """
     share = (score.double() / top).clamp(1e-30, 1 - 1e-12)
