@@ -78,14 +78,17 @@ def main() -> None:
         def step() -> None:
             training.step(*next(epochs))
 
-        for _ in range(12 if device.type == "cuda" else 2):
-            step()
+        def some(count: int) -> None:
+            for _ in range(count):
+                step()
+
+        some(12 if device.type == "cuda" else 2)
         log.records(0, 1)  # reads the images, which a run does once
         steps: list[float] = []
         looks: list[float] = []
         block = max(1, args.steps // args.looks)
         for place in range(args.looks):
-            steps += [seconds(lambda: [step() for _ in range(block)], device) / block]
+            steps += [seconds(lambda: some(block), device) / block]
             looks += [seconds(lambda place=place: log.records(place, 1), device)]  # type: ignore[misc]
     a_step, a_look = statistics.median(steps), statistics.median(looks)
     epoch = a_step * len(training.train)

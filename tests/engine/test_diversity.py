@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,14 @@ def test_how_often_if_nothing_is_said(make_job: Any) -> None:
     with own_randomness(job.device):
         student = prepare(job).student
     for examples, count, every in ((45_000, 256, 1), (10_000, 100, 1), (400, FEWEST, 16)):
-        log = diversity_log(job, student, examples)
+        log = diversity_log(job, student, examples)  # of two epochs
         assert log is not None
         assert (log.count, log.every) == (count, every)
         assert log.count / log.every <= 0.01 * examples
+    job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, epochs=250))
+    log = diversity_log(job, student, 45_000)
+    assert log is not None
+    assert log.every == 3
 
 
 def test_nothing_to_compare(make_job: Any) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FEWEST, MOST = 64, 256  # images of each split
 NUMBERS = 1 << 23  # in the images that are kept: of large ones there are fewer
 SHARE = 0.01  # of the examples a run learns from: an image costs about as much to measure as to learn from
+LOOKS = 100  # in a run: a curve needs no more points
 
 
 @dataclass(eq=False)
@@ -37,6 +38,7 @@ class DiversityLog:
     count: int  # images of each split
     every: int
     images: dict[str, Tensor] | None = None  # by split, read when they are first wanted
+    tdiv: float | None = None  # of the images as they are
 
     def due(self, epoch: int) -> bool:
         return epoch % self.every == 0
@@ -53,54 +55,54 @@ class DiversityLog:
             torch.manual_seed(draw_seed("diversity", job.settings.seed, step))
             if self.images is None:
                 self.images = {name: x for name, x in self.read().items() if x is not None}
-            found = []
+            train, val = self.images.get("train"), self.images.get("val")
+            found: list[dict[str, Any]] = []
             at: dict[str, Any] = {"step": step, "epoch": epoch}
+            sdiv = self.mean(self.student.at_rest, train)
             if self.student.members > 1 and self.images:
-                members, images = self.student.at_rest, self.images
-                of = {f"{name}_div": self.mean(members, images.get(name)) for name in ("train", "val")}
+                of = {"train_div": sdiv, "val_div": self.mean(self.student.at_rest, val)}
                 found.append({"kind": "diversity"} | at | of)
-            if self.perturb is not None and "train" in self.images:
+            if self.perturb is not None and train is not None:
                 about = {"kind": "perturbation"} | at | {"name": job.perturbation.name}
-                found.append(about | self.changes(self.images["train"]))
+                found.append(about | self.changes(train, sdiv))
         return found
 
     def read(self) -> dict[str, Tensor | None]:
-        settings = self.job.settings
-        return {
-            name: None
-            if split is None
-            else images_of(split, self.job, self.count, draw_seed("diversity", settings.seed))
-            for name, split in {"train": self.job.train, "val": self.job.val}.items()
-        }
+        seed, splits = draw_seed("diversity", self.job.settings.seed), {"train": self.job.train, "val": self.job.val}
+        return {name: None if of is None else images_of(of, self.job, self.count, seed) for name, of in splits.items()}
 
     def pieces(self, x: Tensor) -> Sequence[Tensor]:
-        """No more at once than a training step has."""
+        """As many at once as evaluation has: a GPU takes as long for few."""
         optim = self.job.settings.optim
-        pieces: Sequence[Tensor] = x.split(max(1, optim.batch_size // optim.accumulate))
+        pieces: Sequence[Tensor] = x.split(max(1, 2 * optim.batch_size // optim.accumulate))
         return pieces
 
     @torch.no_grad()
-    def mean(self, ensemble: Ensemble, x: Tensor | None) -> float | None:
-        return None if x is None else float(torch.cat([diversity(ensemble(part)) for part in self.pieces(x)]).mean())
+    def mean(self, ensemble: Ensemble | None, x: Tensor | None) -> float | None:
+        """Div of an ensemble, where it has members to compare and images to compare them on."""
+        if ensemble is None or ensemble.members < 2 or x is None:
+            return None
+        return float(torch.cat([diversity(ensemble(part)) for part in self.pieces(x)]).mean())
 
-    def changes(self, x: Tensor) -> dict[str, float | None]:
+    def changes(self, x: Tensor, sdiv: float | None) -> dict[str, float | None]:
         """Means over the images: TDiv and SDiv, and what moving the images adds to them."""
         assert self.perturb is not None
         teachers, student = self.job.teachers, self.student
         moved = torch.cat([self.perturb(part, teachers, student).detach() for part in self.pieces(x)])
-        found: dict[str, float | None] = {}
-        for name, ensemble in {"tdiv": teachers, "sdiv": student.at_rest}.items():
-            apart = ensemble is not None and ensemble.members > 1
-            before, after = (self.mean(ensemble, of) if apart and ensemble is not None else None for of in (x, moved))
-            found[name] = before
-            found[f"{name}_change"] = None if before is None or after is None else after - before
-        return found
+        if self.tdiv is None:
+            self.tdiv = self.mean(teachers, x)  # neither the images nor the teachers change
+        after = self.mean(teachers, moved), self.mean(student.at_rest, moved)
+        tdiv_change, sdiv_change = (
+            None if then is None or now is None else now - then
+            for then, now in zip((self.tdiv, sdiv), after, strict=True)
+        )
+        return {"tdiv": self.tdiv, "tdiv_change": tdiv_change, "sdiv": sdiv, "sdiv_change": sdiv_change}
 
 
 def diversity_log(job: Job, student: AnyStudent, examples: int) -> DiversityLog | None:
     """The log of a training, where it has anything to compare and was not told to leave it.
 
-    If nothing is said, so seldom that it looks at 1% of what the training learns from at most.
+    If nothing is said, so seldom that it looks at 1% of what the training learns from at most, and a hundred times.
     """
     every, teachers = job.settings.diversity_every, 1 if job.teachers is None else job.teachers.members
     perturbs = job.perturbation.perturb is not none and max(teachers, student.members) > 1
@@ -108,7 +110,7 @@ def diversity_log(job: Job, student: AnyStudent, examples: int) -> DiversityLog 
         return None
     count = min(MOST, max(FEWEST, int(SHARE * examples)))
     if every is None:
-        every = max(1, math.ceil(count / (SHARE * examples)))
+        every = max(math.ceil(count / (SHARE * examples)), math.ceil(job.settings.epochs / LOOKS))
     perturb: Perturbation | None = None
     if perturbs:
         s = job.settings
