@@ -45,7 +45,8 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
         saturate,
     )
 }
-PIXELS = 2**18  # of a block: 256 images of 32 x 32, 5 of 224 x 224; fits into a cache
+# Of a block, so that it fits into a cache: 256 images up to 32 x 32, 64 of 64 x 64, 5 of 224 x 224.
+PIXELS, IMAGES = 2**18, 256
 
 
 @torch.no_grad()
@@ -58,7 +59,7 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int, first: int = 0)
     check(images, seed, first)
     strength = constants(name, severity, *images.shape[-2:])
     count, height, width = len(images), *images.shape[-2:]
-    size = max(PIXELS // (height * width), 1)
+    size = min(max(PIXELS // (height * width), 1), IMAGES)
     corrupted = torch.empty_like(images, memory_format=torch.contiguous_format)
     # An image is always computed at the same place of a block of the same size, whatever it is batched with: sums in
     # floating point may depend on both. So blocks begin at multiples of their size, and gaps are filled with black.

@@ -24,7 +24,7 @@ def defocus_blur(x: Tensor, draws: Draws, radius: float, alias_blur: float) -> T
     pad, (height, width) = len(kernel) // 2, x.shape[-2:]
     wide = padded(x, pad, "mirror").float()
     blurred = torch.zeros(x.shape, device=x.device)
-    # Rows of the kernel one by one: products of a row's distinct weights are few, and no convolution in TF32 is met.
+    # Tap by tap: a convolution of one channel is no faster, and might be done in TF32.
     for top, row in enumerate(kernel.tolist()):
         for left, weight in enumerate(row):
             if weight:

@@ -53,8 +53,8 @@ def connected(seeds: Tensor, allowed: Tensor) -> Tensor:
 def distance(edges: Tensor, most: int) -> Tensor:
     """How far the nearest edge is, at most `most`: float32 `[B, H, W]`, in the 5 x 5 chamfer metric.
 
-    A shortest way has moves of two neighbouring directions only, in any order. So the directions are gone through one by
-    one, each with 1, 2, 4, ... moves at once, which gives any number of moves.
+    A shortest way has moves of two neighbouring directions only, in any order. So the directions are gone through one
+    by one, each with 1, 2, 4, ... moves at once, which gives any number of moves.
     """
     reached = torch.where(edges, 0, most * UNIT).int()
     height, width = edges.shape[-2:]
@@ -91,10 +91,11 @@ def equalised(image: Tensor, levels: int) -> Tensor:
     """Values `[B, H, W]` below `levels` spread over 0 to 255 by rank: the lowest to 0; an image of one value as is."""
     values = torch.arange(levels, device=image.device)
     flat = image.flatten(1).long()
-    counts = torch.zeros(len(flat), levels, device=image.device).scatter_add_(1, flat, torch.ones_like(flat).float())
+    counts = torch.stack([(flat == value).sum(dim=1) for value in range(levels)], dim=1)  # [B, levels]
     lowest = flat.amin(dim=1, keepdim=True)
-    first = counts.gather(1, lowest)
-    rest = flat.shape[1] - first
-    spread = torch.where(values > lowest, counts, 0.0).cumsum(dim=1) * (255 / rest.clamp(min=1))
-    table = torch.where(rest > 0, spread.round(), values.float())
+    rest = flat.shape[1] - counts.gather(1, lowest)
+    # Sums of what lies above the lowest value, up to each value; whole numbers, in float64 for the product's sake.
+    up_to = (values[:, None] <= values).double()
+    ranks = torch.where(values > lowest, counts, 0).double() @ up_to
+    table = torch.where(rest > 0, (ranks * 255 / rest.clamp(min=1)).round(), values.double()).float()
     return table.gather(1, flat).view(image.shape)

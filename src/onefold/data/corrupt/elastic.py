@@ -38,7 +38,8 @@ def affine(moves: Tensor, height: int, width: int) -> Tensor:
     corners = [[x + reach, y + reach], [x + reach, y - reach], [x - reach, y - reach]]
     points = torch.tensor(corners, dtype=torch.float64, device=moves.device)
     ends = torch.cat([points + moves, torch.ones_like(moves[..., :1])], dim=-1)  # [B, 3, 3]
-    return torch.linalg.solve(ends, points.expand(len(moves), -1, -1))
+    matrix: Tensor = torch.linalg.solve(ends, points.expand(len(moves), -1, -1))
+    return matrix
 
 
 def sampled(pixels: Tensor, places: Tensor, *, edge_twice: bool) -> Tensor:
@@ -48,4 +49,7 @@ def sampled(pixels: Tensor, places: Tensor, *, edge_twice: bool) -> Tensor:
     size = torch.tensor([width, height], dtype=torch.float64, device=pixels.device)
     # grid_sample's scale of -1 to 1 spans the outer edges of the image or the centres of its outer pixels.
     grid = (2 * places + 1) / size - 1 if edge_twice else 2 * places / (size - 1).clamp(min=1) - 1
-    return F.grid_sample(pixels, grid.float(), mode="bilinear", padding_mode="reflection", align_corners=not edge_twice)
+    mirrored: Tensor = F.grid_sample(
+        pixels, grid.float(), mode="bilinear", padding_mode="reflection", align_corners=not edge_twice
+    )
+    return mirrored

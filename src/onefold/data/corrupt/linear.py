@@ -27,7 +27,7 @@ def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def reflected(places: Tensor, length: int, *, edge_twice: bool) -> Tensor:
-    """Indices beyond the ends turned back into 0, ..., length - 1: edge_twice for ..b a | a b.., else ..c b | a b c.."""
+    """Indices beyond the ends turned back into 0, ..., length - 1: edge_twice for b a | a b c, else c b | a b c."""
     if length == 1:
         return torch.zeros_like(places)
     period = 2 * length if edge_twice else 2 * length - 2

@@ -61,7 +61,7 @@ PUBLISHED: dict[str, tuple[Levels, Levels, Levels]] = {
         ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
         ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
     ),
-    # mean and deviation of the flakes, their zoom, threshold, radius and deviation of their motion, what the image keeps
+    # mean and deviation of the flakes, zoom, threshold, radius and deviation of their motion, what the image keeps
     "snow": (
         (
             (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
