@@ -301,3 +301,22 @@ def test_files_are_json_that_others_can_read(tmp_path: Path) -> None:
     run.write_json("result.json", {"metrics": {"acc": 0.5}})
     assert run.finished
     assert run.result == {"metrics": {"acc": 0.5}}
+
+
+def test_large_predictions_stay_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFolder(tmp_path)
+    labels, logits = np.arange(50), np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
+    run.write_predictions("test", labels, logits)
+    monkeypatch.setattr("onefold.run.MAPPED", 0)
+    found = run.predictions("test")
+    assert found is not None
+    assert all(isinstance(array, np.memmap) for array in found)
+    np.testing.assert_array_equal(found[0], labels)
+    np.testing.assert_array_equal(found[1], logits)
+    path = tmp_path / "predictions" / "test.npz"
+    np.savez_compressed(path, labels=labels, logits=logits)
+    with pytest.raises(ValueError, match="damaged or foreign"):
+        run.predictions("test")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match="damaged or foreign"):
+        run.predictions("test")

@@ -65,6 +65,7 @@ def distill(
     fast: bool = True,
     compile: bool = False,
     eval_every: int = 1,
+    diversity_every: int | None = None,
     workers: int | None = None,
     device: str | torch.device = "auto",
     spread_teachers: bool | None = None,
@@ -92,6 +93,8 @@ def distill(
         precision: "float32", "bf16" (autocast), or "auto": bf16 on a GPU that has it.
         fast: on a GPU, run the networks in few kernels and the step in one CUDA graph; what cannot be done so runs as
             it is, and says so.
+        diversity_every: epochs between two looks at the members' diversity, which go into the log of `out`; 0 for none,
+            and if nothing is said, as often as costs little.
         spread_teachers: under torchrun, whether each process holds some of the teachers only; if nothing is said, where
             all of them do not fit. `batch_size` is that of all processes together.
         out: a run folder. The same call goes on from what is there; one with other settings or data is refused.
@@ -135,6 +138,7 @@ def distill(
         fast=fast,
         compile=compile,
         eval_every=eval_every,
+        diversity_every=diversity_every,
     )
     job = Job(
         method=method,

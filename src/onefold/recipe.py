@@ -106,6 +106,8 @@ class Recipe:
     """compile the step with torch.compile"""
     eval_every: int = 1
     """epochs between evaluations on the validation split"""
+    diversity_every: int | None = None
+    """epochs between two looks at the members' diversity; 0 for none, if nothing is said as often as costs little"""
 
     def __post_init__(self) -> None:
         from onefold.methods import check_pair, method_named, perturbation_named  # torch: not for a page of help
@@ -118,6 +120,8 @@ class Recipe:
         for name, count in positive.items():
             if count < 1:
                 raise ValueError(f"{name}: expected at least 1, got {count}")
+        if self.diversity_every is not None and self.diversity_every < 0:
+            raise ValueError(f"diversity_every: expected at least 0, got {self.diversity_every}")
         for name, number in {"optim.lr": self.optim.lr, "distill.temperature": self.distill.temperature}.items():
             if number <= 0:
                 raise ValueError(f"{name}: expected a positive number, got {number}")

@@ -8,6 +8,7 @@ checkpoints/        last.safetensors, and best-STEP.safetensors
 model.safetensors   the ordinary network
 predictions/        NAME.npz: labels [N] and log-probabilities [N, K] of an evaluated split
 result.json         written last: a folder that has it is finished
+measurements/       NAME.json: what `onefold evaluate` has measured beside the predictions
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import io
 import json
 import os
 import shutil
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -31,8 +33,9 @@ import numpy.typing as npt
 ASIDE = ".writing"
 # Where a run happens and how its data get there; what comes out is the same.
 FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes", "run.teachers"}
-FREE |= {"parallel.mode", "parallel.teachers"}
+FREE |= {"parallel.mode", "parallel.teachers", "diversity_every"}
 PROBE = 1 << 16  # bytes
+MAPPED = 1 << 28  # bytes of predictions from which on they stay on the disk until they are looked at
 MISSING = object()
 
 
@@ -175,9 +178,20 @@ class RunFolder:
         if not path.exists():
             return None
         try:
+            if path.stat().st_size > MAPPED:
+                return mapped(path, "labels"), mapped(path, "logits")
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return arrays["labels"], arrays["logits"]
-        except (ValueError, EOFError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
+        except (
+            ValueError,
+            EOFError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            struct.error,
+            zipfile.BadZipFile,
+            zlib.error,
+        ):
             raise ValueError(f"{path}: expected labels and logits, got a damaged or foreign file") from None
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
@@ -209,6 +223,25 @@ class RunFolder:
                 f"out: {self.path} has {free / 1e6:.0f} MB free and the run needs {needed / 1e6:.0f} MB; "
                 "make room or choose another folder"
             )
+
+
+def mapped(path: Path, name: str) -> npt.NDArray[Any]:
+    """An array of an uncompressed .npz file without reading it: the system brings in what is looked at."""
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.getinfo(f"{name}.npy")
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{path}: expected an uncompressed file of this size")
+    with path.open("rb") as file:
+        file.seek(entry.header_offset)
+        lengths = struct.unpack("<26xHH", file.read(30))  # of the name and of the extra field that follow
+        file.seek(sum(lengths), os.SEEK_CUR)
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        if dtype.hasobject:
+            raise ValueError(f"{path}: expected plain numbers")
+        # Copied on writing: torch wants what it could write to.
+        return np.memmap(path, dtype, "c", file.tell(), shape, "F" if fortran else "C")
 
 
 def unwritable(path: Path, error: OSError) -> ValueError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 from onefold.recipe import Recipe
 from onefold.recipes import RECIPES, recipe_named
@@ -84,15 +84,48 @@ class Distill:
     fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
 
 
+@dataclass(frozen=True)
+class DataFlags:
+    """Where the data are."""
+
+    root: str | None = None
+    """folder that holds the data sets; that of the run's recipe, if nothing is said"""
+    download: bool = False
+    """fetch a data set if it is not there"""
+    skip_unreadable: bool = False
+    """leave unreadable files out instead of stopping"""
+    workers: int | None = None
+    """loader processes for data sets that do not fit in memory"""
+
+
 Runs = Annotated[tuple[str, ...], arg(metavar="RUN [RUN ...]", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Metrics of finished runs from their predictions, without data or GPU."""
+    """Metrics of finished runs from their predictions, without data or GPU; with flags, what needs the networks too."""
 
     runs: Positional[Runs]
     """folders of runs, or of teachers"""
+    corruptions: bool = False
+    """on the test split under 19 corruptions at 5 severities, made here"""
+    corrupted: str | None = None
+    """on a folder of corrupted images as published, such as CIFAR-10-C"""
+    ood: Annotated[tuple[str, ...], UseAppendAction, arg(metavar="NAME=SPEC")] = ()
+    """on images of another kind, such as svhn=svhn or lsun=folder:PATH; may be given several times"""
+    subspace: bool = False
+    """error and NLL along the line through two members, and over the plane through three"""
+    health: bool = False
+    """whether averaging the members hurts, on the test split"""
+    costs: bool = False
+    """seconds of training, and milliseconds an image on this device"""
+    all: bool = False
+    """all of these; for images of another kind --ood has to say where they are"""
+    images: int = 10_000
+    """of each split, where the subspace is measured"""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N"""
+    data: DataFlags = field(default_factory=DataFlags)
 
 
 @dataclass(frozen=True)
@@ -118,7 +151,10 @@ EXAMPLES: dict[type[Request], tuple[str, ...]] = {
         "onefold distill cifar10 --teachers runs/cifar10/seed-0/teachers",
         "onefold distill cifar10 --teachers runs/teachers --distill.method kd --distill.perturbation none",
     ),
-    Evaluate: ("onefold evaluate runs/cifar10/seed-0/teachers runs/cifar10/seed-0/latentbe-tdiv-sdiv",),
+    Evaluate: (
+        "onefold evaluate runs/cifar10/seed-0/teachers runs/cifar10/seed-0/latentbe-tdiv-sdiv",
+        "onefold evaluate runs/cifar10/seed-0/latentbe-tdiv-sdiv --all --ood svhn=svhn --data.root data",
+    ),
     Report: ("onefold report runs/cifar10 --out cifar10.html",),
 }
 VERBS: dict[str, type[Request]] = {kind.__name__.lower(): kind for kind in EXAMPLES}

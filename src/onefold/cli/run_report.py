@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from onefold.cli.requests import Evaluate, Report
-from onefold.cli.tables import metrics_table, section_table
+from onefold.cli.tables import section_table
 from onefold.report import report
 
 
@@ -16,12 +16,12 @@ def run(request: Evaluate | Report, out: Console) -> None:
 
 
 def evaluate(request: Evaluate, out: Console) -> None:
-    from onefold.engine import evaluate_run  # a report does without
+    from onefold.cli import run_measure  # a report does without
 
     for folder in request.runs:
         if not Path(folder).expanduser().is_dir():
             raise ValueError(f"{folder}: there is no such folder; give the folder of a run, or of teachers")
-    out.print(metrics_table([(folder, evaluate_run(Path(folder).expanduser())) for folder in request.runs]))
+    run_measure.run(request, out)
 
 
 def write_report(request: Report, out: Console) -> None:

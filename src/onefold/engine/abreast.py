@@ -92,3 +92,5 @@ class Member:
 
     def message(self, text: str) -> None:
         self.together.progress.message(f"{self.name}: {text}")
+
+

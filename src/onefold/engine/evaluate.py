@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,18 @@ from torch import Tensor
 from onefold.data import Loader
 from onefold.data.given import GivenLoader
 from onefold.engine.distributed.world import ALONE, World
-from onefold.metrics import Classification, evaluate_predictions
+from onefold.metrics import (
+    Classification,
+    evaluate_predictions,
+    fit_temperature,
+    log_mean_probabilities,
+    tempered,
+)
 from onefold.run import RunFolder
 from onefold.types import Ensemble, Prediction
+
+Splits = dict[str, tuple[Tensor, Tensor]]  # labels [N] and log-probabilities [N, K]
+NUMBERS = 1 << 22  # worked on at once
 
 
 @torch.no_grad()
@@ -81,21 +91,61 @@ def evaluate_run(folder: Path | str) -> dict[str, float]:
     if run.started or not members:
         run.result  # noqa: B018 -- refuses what is not finished
         return metrics_of(stored(run))
+    return metrics_together(teachers_stored(run.path))
+
+
+def teachers_stored(folder: Path) -> list[Splits]:
+    """The predictions of every teacher in a folder, in their order."""
     each = []
-    for path in members:
+    for path in sorted(folder.glob("teacher-*"), key=lambda p: (len(p.name), p.name)):
         if not RunFolder(path).finished:
             raise ValueError(f"{path} is not finished; run `onefold train` again to go on with it")
         each.append(stored(RunFolder(path)))
-    together: dict[str, tuple[Tensor, Tensor]] = {}
     for split in each[0]:
         labels = each[0][split][0]
         if any(split not in own or not torch.equal(own[split][0], labels) for own in each):
-            raise ValueError(f"{run.path}: expected teachers evaluated on the same {split} split, got different labels")
-        together[split] = labels, torch.stack([own[split][1] for own in each])
-    return metrics_of(together)
+            raise ValueError(f"{folder}: expected teachers evaluated on the same {split} split, got different labels")
+    return each
 
 
-def stored(run: RunFolder) -> dict[str, tuple[Tensor, Tensor]]:
+def metrics_together(each: Sequence[Splits]) -> dict[str, float]:
+    """The metrics of the ensemble of networks whose predictions are stored, as `metrics_of` has them.
+
+    The test split is gone through in pieces, and of the validation split the ensemble's answers alone are kept.
+    """
+    if "test" not in each[0]:
+        labels = each[0]["val"][0]
+        return evaluate_predictions(joint(each, "val"), labels)
+    labels, logits = each[0]["test"]
+    classes = logits.shape[1]
+    plain, scaled = Classification(classes), Classification(classes)
+    temperature = fit_temperature(joint(each, "val"), each[0]["val"][0]) if "val" in each[0] else None
+    for rows in rows_of(len(labels), len(each) * classes):
+        answers = torch.stack([own["test"][1][rows] for own in each])
+        plain.update(answers, labels[rows])
+        if temperature is not None:
+            scaled.update(tempered(answers, temperature), labels[rows])
+    metrics = plain.compute()
+    if temperature is None:
+        return metrics
+    calibrated = scaled.compute()
+    return metrics | {"cnll": calibrated["nll"], "cece": calibrated["ece"], "temperature": temperature}
+
+
+def joint(each: Sequence[Splits], split: str) -> Tensor:
+    """The ensemble's log-probabilities `[N, K]`."""
+    labels, logits = each[0][split]
+    pieces = rows_of(len(labels), len(each) * logits.shape[1])
+    return torch.cat([log_mean_probabilities(torch.stack([own[split][1][rows] for own in each])) for rows in pieces])
+
+
+def rows_of(examples: int, width: int) -> Iterator[slice]:
+    """Pieces of so many examples as make a few million numbers of that width."""
+    rows = max(1, NUMBERS // max(1, width))
+    return (slice(begin, begin + rows) for begin in range(0, examples, rows))
+
+
+def stored(run: RunFolder) -> Splits:
     """Labels and log-probabilities of every split in a run's folder."""
     found = {split: run.predictions(split) for split in ("val", "test")}
     if not any(found.values()):
@@ -104,4 +154,4 @@ def stored(run: RunFolder) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def floats(logits: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    return logits.astype(np.float32)
+    return logits.astype(np.float32, copy=False)

@@ -46,6 +46,10 @@ def event_files(log: str | None, run: Path, examples_a_step: float) -> Iterator[
         events.close()
 
 
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
 class EventFiles:
     """Scalars by step, written anew from the log whenever a run goes on: no point is there twice, none is missing."""
 
@@ -78,7 +82,7 @@ class EventFiles:
                 values["examples_per_second"] = (step - before) * self.examples_a_step / (seconds - then)
             self.last = step, seconds
         else:
-            values = {name: value for name, value in record.items() if name not in NOT_METRICS}
+            values = {name: value for name, value in record.items() if name not in NOT_METRICS and is_number(value)}
         for name, value in values.items():
             self.writer.add_scalar(f"{kind}/{name}", value, step, walltime=self.start + self.last[1])
 

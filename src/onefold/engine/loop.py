@@ -86,6 +86,9 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
 
             if training.val is not None and ((epoch + 1) % settings.eval_every == 0 or at.step == total):
                 evaluate(training, keeper, at, epoch + 1)
+            if training.diversity is not None and training.diversity.due(epoch + 1):
+                for record in training.diversity.records(at.step, epoch + 1):
+                    keeper.log(record)
             save(training, keeper, losses, at, pace)
             told, _ = world.consult(wish.signal, False, now=True)
             stop_if(told, keeper, at.step, total)

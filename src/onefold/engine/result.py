@@ -9,16 +9,23 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from onefold.data import loader_for
+from onefold.data.sample import sample
+from onefold.engine.averaging import averaging_health, warning_of
 from onefold.engine.checkpoint import load_network, save_network
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.evaluate import answers_of_all, metrics_of
 from onefold.engine.keeper import Keeper
 from onefold.engine.loop import Position
+from onefold.engine.measure.store import Measurements, fingerprint
 from onefold.engine.training import Training
-from onefold.ensemble import Plain
+from onefold.ensemble import BatchEnsemble, Plain
 from onefold.methods import AnyStudent, Method
 from onefold.metrics import fit_temperature
 from onefold.run import RunFolder
+from onefold.types import Ensemble
+
+IMAGES = 10_000  # of the training split, for statistics of the averaged network
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +64,8 @@ def finish(training: Training, at: Position, keeper: Keeper) -> Result:
         found = None if loader is None else answers_of_all(served, method.predict, loader, world)
         if found is not None:
             splits[split] = found
-    metrics, temperature = world.first(lambda: keep(training, at, keeper.run, network, splits))
+    health = health_of(training, served)
+    metrics, temperature = world.first(lambda: keep(training, at, keeper.run, network, splits, health))
     return Result(network, metrics, temperature, None if keeper.run is None else keeper.run.path)
 
 
@@ -67,12 +75,15 @@ def keep(
     run: RunFolder | None,
     network: nn.Module,
     splits: dict[str, tuple[Tensor, Tensor]],
+    health: dict[str, Any] | None = None,
 ) -> tuple[dict[str, float], float | None]:
     """The metrics and the temperature, written down with the network and its predictions where there is a folder."""
     metrics = metrics_of(splits)
     temperature = fit_temperature(splits["val"][1], splits["val"][0]) if "val" in splits else None
     if run is not None:
         save_network(run.model, network)
+        if health is not None:
+            Measurements(run.path, fingerprint([run.model])).write("health", health)
         for split, (labels, logits) in splits.items():
             run.write_predictions(split, labels.numpy(), logits.numpy())
         about = {"step": at.step, "epoch": training.job.settings.epochs}
@@ -82,6 +93,23 @@ def keep(
         record |= {"val": metrics_of({"val": splits["val"]})} if "val" in splits else {}
         run.write_json("result.json", record)
     return metrics, temperature
+
+
+def health_of(training: Training, served: Ensemble) -> dict[str, Any] | None:
+    """Whether averaging hurts, on the validation split, where an average of members is what is served."""
+    student, job = training.evaluated, training.job
+    if not isinstance(student, BatchEnsemble) or student.members < 2 or served.members > 1 or training.val is None:
+        return None
+    some, inputs = sample(job.train, IMAGES), None
+    if some is not None:
+        place: dict[str, Any] = {"augment": job.augment, "device": job.device, "workers": job.workers}
+        loader = loader_for(some, job.settings.optim.batch_size, train=False, **place)
+        inputs = (x for x, _ in loader.batches())
+    found = averaging_health(student, training.val, inputs, training.classes, job.world)
+    found |= {"split": "val", "warning": warning_of(found, "val")}
+    if found["warning"] is not None:
+        job.say(found["warning"])
+    return found
 
 
 def finished_result(run: RunFolder, network: nn.Module, world: World = ALONE) -> Result:

@@ -26,6 +26,8 @@ class Settings:
     eval_every: int = 1
     log_every: int = 50
     """steps between two lines of metrics.jsonl, and between two looks at the losses"""
+    diversity_every: int | None = None
+    """epochs between two looks at the members' diversity; 0 for none, None for as often as costs little"""
     minutes: float = 10.0
     """between checkpoints within an epoch"""
 
@@ -36,6 +38,9 @@ class Settings:
         for name, count in counts.items():
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"{name}: expected a whole number of at least 1, got {count!r}")
+        every = self.diversity_every
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 0):
+            raise ValueError(f"diversity_every: expected a whole number of at least 0, or None, got {every!r}")
         for name, value in {"lr": o.lr, "temperature": self.temperature}.items():
             if not 0 < value < math.inf:
                 raise ValueError(f"{name}: expected a positive number, got {value}")
@@ -71,4 +76,5 @@ def settings_of(recipe: Recipe, seed: int) -> Settings:
         fast=recipe.fast,
         compile=recipe.compile,
         eval_every=recipe.eval_every,
+        diversity_every=recipe.diversity_every,
     )

@@ -19,6 +19,7 @@ from onefold.engine.device import precision_on
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
+from onefold.engine.diversity import DiversityLog, diversity_log
 from onefold.engine.ema import MovingAverage
 from onefold.engine.factories import OptimizerFactory, SchedulerFactory, optimizer_for, schedule_for
 from onefold.engine.preflight import blaming, check_job, check_loaders, check_space, example_of
@@ -70,6 +71,7 @@ class Training:
     train: Loader
     val: Loader | None
     test: Loader | None
+    diversity: DiversityLog | None = None
 
     def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's part of every batch of an epoch from the step `first` on."""
@@ -175,7 +177,8 @@ def prepare(job: Job) -> Training:
     schedule = schedule_for(optimizer, settings, len(train), job.scheduler, measured=job.val is not None)
     common, own = draw_seed("steps", settings.seed, 0), draw_seed("networks", settings.seed, job.world.rank)
     job.world.seed(common, own, job.device, network_draws)
-    return Training(job, classes, student, step, optimizer, schedule, ema, train, val, test)
+    watched = diversity_log(job, student, train.examples)
+    return Training(job, classes, student, step, optimizer, schedule, ema, train, val, test, watched)
 
 
 def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:

@@ -7,6 +7,7 @@ from onefold.metrics.calibration import evaluate_predictions, fit_temperature, t
 from onefold.metrics.classification import Classification, Reliability
 from onefold.metrics.diversity import DiversityMeter, diversity
 from onefold.metrics.ensemble import log_mean_probabilities, predictive_entropy
+from onefold.metrics.histogram import EntropyHistogram
 from onefold.metrics.ood import OutOfDistribution, detection
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Calibrated",
     "Classification",
     "DiversityMeter",
+    "EntropyHistogram",
     "OutOfDistribution",
     "Reliability",
     "adaptive_ece",

@@ -16,7 +16,17 @@ from onefold.recipe import from_dict, leaves
 from onefold.run import RunFolder
 
 # Fields that tell repetitions of one experiment apart, or change nothing that comes out.
-REPEATED = {"name", "seed", "device", "compile", "eval_every", "data.root", "data.download", "data.workers"}
+REPEATED = {
+    "name",
+    "seed",
+    "device",
+    "compile",
+    "eval_every",
+    "diversity_every",
+    "data.root",
+    "data.download",
+    "data.workers",
+}
 METHODS = {"kd": "KD", "aekd": "AE-KD", "proxy-end2": "Proxy-EnD²", "be": "BE", "latentbe": "LatentBE"}
 PERTURBATIONS = {
     "none": "",

@@ -1,0 +1,81 @@
+"""`onefold evaluate`: metrics from predictions, and measurements that ask the networks again."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from rich.console import Console
+
+from onefold.cli.requests import Evaluate
+from onefold.cli.tables import metrics_table
+from onefold.cli.terminal import display, say
+from onefold.engine import evaluate_run
+from onefold.engine.device import device_named
+from onefold.engine.measure.inputs import DataOptions
+from onefold.engine.measure.measure import Wanted, measure_run
+from onefold.engine.measure.members import members
+from onefold.engine.measure.subject import is_teachers
+
+
+def run(request: Evaluate, out: Console) -> None:
+    wanted, device = wanted_of(request), device_named(request.device)
+    rows: list[tuple[str, dict[str, float]]] = []
+    for folder in request.runs:
+        path = Path(folder).expanduser()
+        rows += teachers_rows(folder, path) if is_teachers(path) else [(folder, evaluate_run(path))]
+    out.print(metrics_table(rows))
+    if not wanted.anything:
+        return
+    left_out: list[str] = []
+    failed: list[str] = []
+    with display() as shown:
+        for folder in request.runs:
+            try:
+                told = measure_run(Path(folder).expanduser(), wanted, device, shown.stage)
+            except ValueError as error:
+                failed.append(str(error))
+            else:
+                left_out += told.left_out
+                failed += told.failed
+    for sentence in left_out:
+        say(sentence)
+    if failed:
+        raise ValueError("not everything could be measured:\n" + "\n".join(f"  {sentence}" for sentence in failed))
+    say(f"next: {shlex.join(['onefold', 'report', *request.runs])}")
+
+
+def teachers_rows(folder: str, path: Path) -> list[tuple[str, dict[str, float]]]:
+    """The ensemble of all teachers, and of the first ones, which are stored where they can be."""
+    metrics = evaluate_run(path)  # says what is missing
+    try:
+        rows = members(path)
+    except ValueError as error:
+        say(f"the ensembles of the first teachers are not stored: {error}")
+        rows = []
+    return [(f"{folder} DE-{row['members']}", row["metrics"]) for row in rows[:-1]] + [(folder, metrics)]
+
+
+def wanted_of(request: Evaluate) -> Wanted:
+    sets: dict[str, str] = {}
+    for given in request.ood:
+        name, equals, spec = given.partition("=")
+        if not name or (equals and not spec):
+            raise ValueError(f"--ood: expected NAME=SPEC such as lsun=folder:PATH, got '{given}'")
+        if name in sets:
+            raise ValueError(f"--ood: expected different names, got '{name}' twice")
+        sets[name] = spec if equals else name
+    if request.corruptions and request.corrupted is not None:
+        raise ValueError("--corrupted: expected either published images or --corruptions, which makes them, got both")
+    data = request.data
+    return Wanted(
+        corruptions=request.corruptions,
+        corrupted=None if request.corrupted is None else Path(request.corrupted).expanduser(),
+        ood=sets,
+        subspace=request.subspace,
+        health=request.health,
+        costs=request.costs,
+        everything=request.all,
+        images=request.images,
+        data=DataOptions(data.root, data.download, data.skip_unreadable, data.workers),
+    )

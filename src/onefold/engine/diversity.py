@@ -1,0 +1,130 @@
+"""How far apart the members are while they learn, and what the perturbation does to that: lines for the log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from onefold.data import Split, loader_for
+from onefold.data.order import draw_seed
+from onefold.data.sample import sample
+from onefold.engine.device import own_randomness
+from onefold.methods import AnyStudent, with_hyperparameters
+from onefold.metrics import diversity
+from onefold.perturb import DRAWS, none
+from onefold.types import Ensemble, Perturbation
+
+if TYPE_CHECKING:
+    from onefold.engine.training import Job
+
+FEWEST, MOST = 64, 256  # images of each split
+NUMBERS = 1 << 23  # in the images that are kept: of large ones there are fewer
+SHARE = 0.01  # of the examples a run learns from: an image costs about as much to measure as to learn from
+LOOKS = 100  # in a run: a curve needs no more points
+
+
+@dataclass(eq=False)
+class DiversityLog:
+    """Looks at the same images of train and val every so many epochs, with random numbers of its own."""
+
+    job: Job
+    student: AnyStudent
+    perturb: Perturbation | None
+    count: int  # images of each split
+    every: int
+    images: dict[str, Tensor] | None = None  # by split, read when they are first wanted
+    tdiv: float | None = None  # of the images as they are
+
+    def due(self, epoch: int) -> bool:
+        return epoch % self.every == 0
+
+    def records(self, step: int, epoch: int) -> list[dict[str, Any]]:
+        """Div of the members on both splits, and how much the perturbation changes TDiv and SDiv on train.
+
+        Both are of all pairs of members, which is what a pair drawn by the perturbation gives on average. All
+        processes have to ask, in step; the training's random numbers stand as before.
+        """
+        job = self.job
+        job.world.rest()
+        with own_randomness(job.device):
+            torch.manual_seed(draw_seed("diversity", job.settings.seed, step))
+            if self.images is None:
+                self.images = {name: x for name, x in self.read().items() if x is not None}
+            train, val = self.images.get("train"), self.images.get("val")
+            found: list[dict[str, Any]] = []
+            at: dict[str, Any] = {"step": step, "epoch": epoch}
+            sdiv = self.mean(self.student.at_rest, train)
+            if self.student.members > 1 and self.images:
+                of = {"train_div": sdiv, "val_div": self.mean(self.student.at_rest, val)}
+                found.append({"kind": "diversity"} | at | of)
+            if self.perturb is not None and train is not None:
+                about = {"kind": "perturbation"} | at | {"name": job.perturbation.name}
+                found.append(about | self.changes(train, sdiv))
+        return found
+
+    def read(self) -> dict[str, Tensor | None]:
+        seed, splits = draw_seed("diversity", self.job.settings.seed), {"train": self.job.train, "val": self.job.val}
+        return {name: None if of is None else images_of(of, self.job, self.count, seed) for name, of in splits.items()}
+
+    def pieces(self, x: Tensor) -> Sequence[Tensor]:
+        """As many at once as evaluation has: a GPU takes as long for few."""
+        optim = self.job.settings.optim
+        pieces: Sequence[Tensor] = x.split(max(1, 2 * optim.batch_size // optim.accumulate))
+        return pieces
+
+    @torch.no_grad()
+    def mean(self, ensemble: Ensemble | None, x: Tensor | None) -> float | None:
+        """Div of an ensemble, where it has members to compare and images to compare them on."""
+        if ensemble is None or ensemble.members < 2 or x is None:
+            return None
+        return float(torch.cat([diversity(ensemble(part)) for part in self.pieces(x)]).mean())
+
+    def changes(self, x: Tensor, sdiv: float | None) -> dict[str, float | None]:
+        """Means over the images: TDiv and SDiv, and what moving the images adds to them."""
+        assert self.perturb is not None
+        teachers, student = self.job.teachers, self.student
+        moved = torch.cat([self.perturb(part, teachers, student).detach() for part in self.pieces(x)])
+        if self.tdiv is None:
+            self.tdiv = self.mean(teachers, x)  # neither the images nor the teachers change
+        after = self.mean(teachers, moved), self.mean(student.at_rest, moved)
+        tdiv_change, sdiv_change = (
+            None if then is None or now is None else now - then
+            for then, now in zip((self.tdiv, sdiv), after, strict=True)
+        )
+        return {"tdiv": self.tdiv, "tdiv_change": tdiv_change, "sdiv": sdiv, "sdiv_change": sdiv_change}
+
+
+def diversity_log(job: Job, student: AnyStudent, examples: int) -> DiversityLog | None:
+    """The log of a training, where it has anything to compare and was not told to leave it.
+
+    If nothing is said, so seldom that it looks at 1% of what the training learns from at most, and a hundred times.
+    """
+    every, teachers = job.settings.diversity_every, 1 if job.teachers is None else job.teachers.members
+    perturbs = job.perturbation.perturb is not none and max(teachers, student.members) > 1
+    if every == 0 or not (perturbs or student.members > 1):
+        return None
+    count = min(MOST, max(FEWEST, int(SHARE * examples)))
+    if every is None:
+        every = max(math.ceil(count / (SHARE * examples)), math.ceil(job.settings.epochs / LOOKS))
+    perturb: Perturbation | None = None
+    if perturbs:
+        s = job.settings
+        known: dict[str, Any] = {"alpha": s.alpha, "temperature": s.temperature, "cap": s.cap}
+        perturb = with_hyperparameters(job.perturbation.perturb, **known, space=job.space, draws=DRAWS)
+    return DiversityLog(job, student, perturb, count, every)
+
+
+@torch.no_grad()
+def images_of(split: Split, job: Job, count: int, seed: int) -> Tensor | None:
+    """The same images every time, as evaluation sees them; None of a user's loader, whose draws are its own."""
+    chosen = sample(split, count, seed)
+    if chosen is None:
+        return None
+    loader = loader_for(chosen, count, train=False, augment=job.augment, device=job.device, workers=0)
+    x = next(iter(loader.batches()))[0]
+    return x[: max(2, NUMBERS // max(1, x[0].numel()))].clone()

@@ -1,0 +1,113 @@
+"""What a network takes: seconds of training, and milliseconds an image to be asked, on this device."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onefold.engine.environment import processor
+from onefold.engine.measure.progress import Counting
+from onefold.engine.measure.subject import Subject
+from onefold.engine.teachers import load_networks, teacher_runs
+from onefold.ensemble import BatchEnsemble, Plain, Teachers, collapse
+from onefold.metrics import log_mean_probabilities
+from onefold.run import RunFolder
+
+NAME = "costs"
+BATCHES = (1, 128)
+ROUNDS, LEAST, SECONDS = 50, 5, 3.0  # rounds at most, at least, and when to stop between
+Asked = dict[str, Callable[[Tensor], Tensor]]
+
+
+def costs(subject: Subject, progress: Counting) -> list[str]:
+    """Times what there is of a single network, an ensemble, a student's members and the collapsed network; sentences
+    about what is left out."""
+    device, store = described(subject.device), subject.main.store
+    if (stored := store.stored(NAME)) is not None and stored["device"] == device:
+        progress.message(f"costs: stored already for {subject.path} on {device}")
+        return []
+    asked, cannot = what_is_asked(subject)
+    rows = []
+    for place, batch in enumerate(BATCHES):
+        progress.count(place, len(BATCHES), f"batch {batch}")
+        shape = (subject.channels, *subject.image_size) if subject.images else subject.image_size
+        x = torch.full((batch, *shape), 0.5, device=subject.device)
+        for what, seconds in times(asked, x).items():
+            rows.append({"what": what, "batch": batch, "ms_per_image": 1000 * seconds / batch})
+    progress.count(len(BATCHES), len(BATCHES))
+    each = [trained(run) for run in subject.runs]
+    known = [seconds for seconds in each if seconds is not None]
+    if len(known) < len(each):
+        cannot.append(f"costs: metrics.jsonl of {subject.path} does not say how long training took")
+    train = sum(known) if len(known) == len(each) else None
+    store.write(NAME, {"device": device, "train_seconds": train, "inference": rows})
+    return cannot
+
+
+def what_is_asked(subject: Subject) -> tuple[Asked, list[str]]:
+    """Functions from images to log-probabilities."""
+    if isinstance(subject.served, Teachers):
+        return teachers_asked(subject.served), []
+    folder, cannot = Path(str(subject.about.get("teachers", ""))), []
+    asked: Asked = {}
+    if subject.about.get("teachers") and subject.student is not None:
+        try:
+            teachers = Teachers(load_networks(teacher_runs(folder, subject.about["members"]))).to(subject.device).eval()
+            asked |= teachers_asked(teachers)
+        except (ValueError, OSError) as error:
+            cannot.append(f"costs: the ensemble of {subject.path} is not timed beside it: {error}")
+    if subject.student is not None:
+        collapsed = Plain(collapse(subject.student)).eval()
+        return asked | {"be": answering(subject.student.at_rest), "collapsed": answering(collapsed)}, cannot
+    folded = subject.about["members"] > 1  # a student whose checkpoints are gone
+    kind = "be" if isinstance(subject.served, BatchEnsemble) else "collapsed" if folded else "single"
+    return {kind: answering(subject.served)}, cannot
+
+
+def teachers_asked(teachers: Teachers) -> Asked:
+    return {"single": answering(Plain(teachers.networks[0]).eval()), "ensemble": answering(teachers)}
+
+
+def answering(ensemble: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda x: log_mean_probabilities(ensemble(x))
+
+
+@torch.no_grad()
+def times(asked: Asked, x: Tensor) -> dict[str, float]:
+    """The median over rounds in which everybody is asked in turn, so that all meet the same neighbours; two rounds
+    before them warm up."""
+    taken: dict[str, list[float]] = {name: [] for name in asked}
+    begin, rounds = time.perf_counter(), -2
+    while rounds < LEAST or (rounds < ROUNDS and time.perf_counter() - begin < SECONDS * len(asked)):
+        for name, answer in asked.items():
+            wait(x)
+            start = time.perf_counter()
+            answer(x)
+            wait(x)
+            if rounds >= 0:
+                taken[name].append(time.perf_counter() - start)
+        rounds += 1
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+def wait(x: Tensor) -> None:
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)
+
+
+def described(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{processor()}, {torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
+
+
+def trained(run: RunFolder) -> float | None:
+    """Seconds of training, as the log has them."""
+    logged: list[Any] = [record.get("seconds") for record in run.metrics() if record.get("kind") == "train"]
+    return max((float(seconds) for seconds in logged if seconds is not None), default=None)

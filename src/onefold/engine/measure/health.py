@@ -1,0 +1,41 @@
+"""The averaging health check in full: on the test split, with statistics of many training images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onefold.engine.averaging import averaging_health, warning_of
+from onefold.engine.measure.inputs import RunData
+from onefold.engine.measure.progress import Counting
+from onefold.engine.measure.subject import Subject
+
+NAME = "health"
+SPLIT = "test"
+IMAGES = 50_000  # of the training split, for statistics
+
+
+def health(subject: Subject, data: RunData, progress: Counting) -> str | None:
+    """Stores it, where the one at the end of the training has only seen the validation split."""
+    if subject.student is None:
+        return f"health: {subject.no_members}, so that there is nothing to average"
+    store = subject.main.store
+    stored = store.stored(NAME)
+    if stored is not None and stored.get("split") == SPLIT:
+        progress.message(f"health: stored already for {subject.path}")
+        return None
+    train, test = data.sampled("train", IMAGES), data.test()
+    done, total = 0, len(train)
+
+    def inputs() -> Any:
+        nonlocal done
+        for x, _ in train.batches():
+            yield x
+            done += 1
+            progress.count(done, total)
+
+    found = averaging_health(subject.student, test, inputs(), subject.classes)
+    found |= {"split": SPLIT, "images": train.examples, "warning": warning_of(found, SPLIT)}
+    store.write(NAME, found)
+    if found["warning"] is not None:
+        progress.message(f"{subject.path}: {found['warning']}")
+    return None

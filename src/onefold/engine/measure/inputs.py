@@ -1,0 +1,124 @@
+"""The data that finished networks are asked about: the run's own, and others made to fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from onefold.data import Arrays, Augmentation, Loader, Source, Split, StreamLoader, load, loader_for
+from onefold.data.options import Progress
+from onefold.data.outside import outside
+from onefold.data.sample import sample
+from onefold.data.view import transforms
+from onefold.engine.from_recipe import SPLIT_SEED
+from onefold.engine.measure.subject import Subject
+
+NUMBERS = 1 << 22  # in a batch
+LUMA = (0.299, 0.587, 0.114)
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Where data lie; what is None is as the run's recipe has it."""
+
+    root: str | None = None
+    download: bool = False
+    skip_unreadable: bool = False
+    workers: int | None = None
+
+
+@dataclass(eq=False)
+class RunData:
+    """The splits of a run's data set, read when the first of them is asked for."""
+
+    subject: Subject
+    options: DataOptions
+    progress: Progress | None = None
+    source: Source | None = None
+
+    @property
+    def root(self) -> str:
+        return self.subject.recipe.data.root if self.options.root is None else self.options.root
+
+    @property
+    def workers(self) -> int | None:
+        return self.subject.recipe.data.workers if self.options.workers is None else self.options.workers
+
+    def read(self) -> Source:
+        if self.source is None:
+            data, about = self.subject.recipe.data, self.subject.about
+            skip = data.skip_unreadable or self.options.skip_unreadable
+            given: dict[str, Any] = {"seed": SPLIT_SEED, "skip_unreadable": skip, "download": self.options.download}
+            source = load(data.source, self.root, progress=self.progress, **given)
+            if list(source.classes) != about["class_names"] or list(source.image_size) != about["image_size"]:
+                raise ValueError(
+                    f"{self.subject.path} was trained on {data.source} with {len(about['class_names'])} classes, and "
+                    f"what is found there now has {len(source.classes)} or other names or sizes; give the data of the "
+                    "run with --data.root"
+                )
+            self.source = source
+        return self.source
+
+    def loader(self, split: Split) -> Loader:
+        """Batches as evaluation sees them, in the split's order."""
+        size = batch_size(self.subject)
+        augment: Augmentation | None = self.read().augment
+        place: dict[str, Any] = {"device": self.subject.device, "workers": self.workers}
+        return loader_for(split, size, train=False, augment=augment, classes=self.subject.classes, **place)
+
+    def test(self) -> Loader:
+        return self.loader(self.read().test)
+
+    def sampled(self, name: str, count: int) -> Loader:
+        """Some examples of a split, the same every time, mixed."""
+        chosen = sample(self.read().splits[name], count)
+        assert chosen is not None, "sources are no loaders"
+        return self.loader(chosen)
+
+
+def batch_size(subject: Subject) -> int:
+    return max(1, min(500, NUMBERS // max(1, subject.channels * math.prod(subject.image_size))))
+
+
+def outside_batches(subject: Subject, spec: str, data: RunData) -> tuple[int, Callable[[], Iterator[Tensor]]]:
+    """How many images a set has that the network was not trained on, and batches of them at the network's size."""
+    given: dict[str, Any] = {"download": data.options.download, "skip_unreadable": data.options.skip_unreadable}
+    split = outside(spec, Path(data.root), progress=data.progress, **given)
+    count = len(split)  # type: ignore[arg-type]
+    if isinstance(split, Arrays) and (split.x.dim() == 4) != subject.images:
+        raise ValueError(
+            f"ood: expected examples like those of the run, of shape {list(subject.image_size)}, got "
+            f"{list(split.x.shape[1:])} in {spec}"
+        )
+    if isinstance(split, Arrays):
+        loader: Loader = loader_for(split, batch_size(subject), train=False, device=subject.device)
+    else:
+        resize = transforms().Resize(subject.image_size, antialias=True)
+        place: dict[str, Any] = {"device": subject.device, "workers": data.workers}
+        loader = StreamLoader(split, batch_size(subject), view=resize, **place)
+    return count, lambda: (fitted(x, subject) for x, _ in loader.batches())
+
+
+def fitted(x: Tensor, subject: Subject) -> Tensor:
+    """Images in [0, 1] at the network's size and with its channels; features as they are."""
+    if not subject.images:
+        if list(x.shape[1:]) != list(subject.image_size):
+            raise ValueError(f"ood: expected {list(subject.image_size)} features, got {list(x.shape[1:])}")
+        return x
+    if tuple(x.shape[2:]) != subject.image_size:
+        # Antialiased, as pictures are made smaller: without it every other pixel of a large one is skipped.
+        x = F.interpolate(x, subject.image_size, mode="bilinear", antialias=True, align_corners=False).clamp(0, 1)
+    if x.shape[1] == subject.channels:
+        return x
+    if x.shape[1] == 1:
+        return x.expand(-1, subject.channels, -1, -1)
+    if subject.channels == 1 and x.shape[1] == 3:
+        return torch.einsum("bchw,c->bhw", x, torch.tensor(LUMA, device=x.device))[:, None]
+    raise ValueError(f"ood: expected images of {subject.channels} channels, 1 or 3, got {x.shape[1]}")

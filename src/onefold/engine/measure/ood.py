@@ -1,0 +1,115 @@
+"""How well a network tells images of another kind: entropies inside and outside, and how apart they are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onefold.engine.evaluate import rows_of
+from onefold.engine.measure.inputs import RunData, outside_batches
+from onefold.engine.measure.progress import Counting
+from onefold.engine.measure.subject import Subject, Target
+from onefold.metrics import EntropyHistogram, OutOfDistribution, log_mean_probabilities, predictive_entropy
+
+NAME = "ood"
+SCORES = ("entropy", "max_probability")
+KEPT = ("auroc", "aupr", "fpr95")
+
+
+@dataclass(eq=False)
+class Entropies:
+    """Everything that is kept of one set's answers, whatever its size."""
+
+    classes: int
+    histogram: EntropyHistogram = field(init=False)
+    meters: dict[str, OutOfDistribution] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.histogram = EntropyHistogram(self.classes)
+        self.meters = {name: OutOfDistribution() for name in SCORES}
+
+    @torch.no_grad()
+    def update(self, log_p: Tensor, out: bool) -> None:
+        entropy = predictive_entropy(log_p)
+        doubt = -torch.expm1(log_p.amax(dim=-1))  # 1 - max p, exactly also where p is nearly one
+        self.meters["max_probability"].update(stretched(doubt, 1 - 1 / self.classes), out)
+        self.meters["entropy"].update(stretched(entropy, math.log(self.classes)), out)
+        self.histogram.update(entropy)
+
+    def described(self) -> dict[str, Any]:
+        counts = self.histogram.counts()
+        return {"count": sum(counts), "entropy": {"edges": self.histogram.edges, "counts": counts}}
+
+    def against(self, inside: Entropies) -> dict[str, dict[str, float]]:
+        found = {}
+        for name, meter in self.meters.items():
+            both = OutOfDistribution(device=meter.device).merge(meter).merge(inside.meters[name])
+            found[name] = {k: v for k, v in both.compute().items() if k in KEPT}
+        return found
+
+
+def stretched(score: Tensor, top: float) -> Tensor:
+    """log(s / (top - s)) of scores from 0 to `top`: the same order, and both ends resolved.
+
+    The meter counts scores as equal that differ by 0.05%; near the top, where images of another kind lie, that would be
+    many.
+    """
+    share = (score.double() / top).clamp(1e-30, 1 - 1e-12)
+    return share.log() - torch.log1p(-share)
+
+
+def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Counting) -> None:
+    """Measures the sets that are not stored yet; those that cannot be are refused when the others are done."""
+    cannot: list[str] = []
+    todo = [name for name, spec in sets.items() if not all(has(target, name, spec) for target in subject.targets)]
+    for name in sets.keys() - set(todo):
+        progress.message(f"out of distribution: {name} is stored already for {subject.path}")
+    if not todo:
+        return
+    inside = [inside_of(target, subject.classes) for target in subject.targets]
+    of = {"name": f"{subject.recipe.data.source} test"}
+    for name in todo:
+        progress.title(f"{subject.path.name}: out of distribution, {name}")
+        try:
+            count, batches = outside_batches(subject, sets[name], data)
+        except (ValueError, OSError) as error:
+            cannot.append(f"{name} cannot be measured: {error}")
+            continue
+        each = [Entropies(subject.classes) for _ in subject.targets]
+        seen = 0
+        with torch.no_grad():
+            for x in batches():
+                logits = subject.served(x)
+                for target, entropies in zip(subject.targets, each, strict=True):
+                    entropies.update(target.predict(logits), out=True)
+                seen += len(x)
+                progress.count(seen, count)
+        for target, entropies, own in zip(subject.targets, each, inside, strict=True):
+            stored = target.store.stored(NAME)
+            kept = [] if stored is None else [entry for entry in stored["sets"] if entry["name"] != name]
+            entry = {"name": name, "spec": sets[name]} | entropies.described() | {"scores": entropies.against(own)}
+            target.store.write(NAME, {"inside": of | own.described(), "sets": [*kept, entry]})
+    if cannot:
+        raise ValueError("; ".join(cannot))
+
+
+def has(target: Target, name: str, spec: str) -> bool:
+    """Whether a set of that name and place is stored."""
+    stored = target.store.stored(NAME)
+    return stored is not None and any(e["name"] == name and e["spec"] == spec for e in stored["sets"])
+
+
+def inside_of(target: Target, classes: int) -> Entropies:
+    """Of the run's own test split, from its stored predictions: neither data nor network are needed for that."""
+    each = [splits.get("test") for splits in target.predictions()]
+    found = Entropies(classes)
+    logits = [split[1] for split in each if split is not None]
+    if len(logits) < len(each):
+        raise ValueError(f"{target.name} has no predictions of a test split, against which others would be compared")
+    for rows in rows_of(len(logits[0]), classes * len(logits)):
+        found.update(log_mean_probabilities(torch.stack([z[rows] for z in logits])), out=False)
+    return found

@@ -1,0 +1,65 @@
+"""What was measured of a run: JSON files in its folder, each written when it is complete, and what is done so far of
+one that is not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from onefold.run import unwritable, write_aside
+
+VERSION = 1
+FOLDER = "measurements"
+CHUNK = 1 << 20
+
+
+class Measurements:
+    """RUN/measurements. `of` tells the networks they are of: measurements of others count as not there."""
+
+    def __init__(self, run: Path, of: str) -> None:
+        self.folder, self.of = run / FOLDER, of
+
+    def stored(self, name: str) -> dict[str, Any] | None:
+        """The measurement of that name, or None where there is none of these networks that can be read."""
+        try:
+            content = json.loads((self.folder / f"{name}.json").read_text())
+        except (OSError, ValueError):
+            return None
+        good = isinstance(content, dict) and content.get("version") == VERSION and content.get("of") == self.of
+        return content if good else None
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        """Stores a complete measurement, and forgets what there was of it in parts."""
+        self._write(name, {"version": VERSION} | content | {"of": self.of})
+        (self.folder / f"{name}.partial.json").unlink(missing_ok=True)
+
+    def parts(self, name: str, about: dict[str, Any]) -> dict[str, Any]:
+        """What an interrupted measurement had got, by key; nothing where it was about something else."""
+        stored = self.stored(f"{name}.partial")
+        if stored is None or stored.get("about") != json.loads(json.dumps(about)):
+            return {}
+        found: dict[str, Any] = stored["parts"]
+        return found
+
+    def write_parts(self, name: str, about: dict[str, Any], parts: dict[str, Any]) -> None:
+        self._write(f"{name}.partial", {"version": VERSION, "about": about, "parts": parts, "of": self.of})
+
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_aside(self.folder / f"{name}.json", (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+        except OSError as error:
+            raise unwritable(self.folder, error) from None
+
+
+def fingerprint(models: Sequence[Path]) -> str:
+    """A hash of the files that hold the networks' weights."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in models:
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,142 @@
+"""What is measured: the networks of a finished run, or of a folder of teachers, as their folders have them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onefold.engine import checkpoint
+from onefold.engine.checkpoint import load_network
+from onefold.engine.evaluate import Splits, stored
+from onefold.engine.measure.store import Measurements, fingerprint
+from onefold.engine.networks import network_of
+from onefold.engine.result import served_network
+from onefold.engine.teachers import load_networks, teacher_runs
+from onefold.ensemble import BatchEnsemble, Plain, Teachers
+from onefold.methods import AnyStudent, method_named
+from onefold.metrics import log_mean_probabilities
+from onefold.recipe import Recipe, from_dict
+from onefold.run import RunFolder
+from onefold.types import Ensemble, Prediction
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A network, or an ensemble, whose measurements have a folder: what it answers, from the logits `[M, B, K]`."""
+
+    name: str
+    store: Measurements
+    predict: Prediction
+    predictions: Callable[[], list[Splits]]  # stored labels and log-probabilities, of each network
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """Networks on a device, asked together; teachers are also measured one by one, for they are asked anyway."""
+
+    path: Path
+    recipe: Recipe
+    about: dict[str, Any]
+    runs: list[RunFolder]
+    served: Ensemble
+    student: BatchEnsemble | None
+    no_members: str  # why there is no student with members, in one sentence
+    targets: list[Target]
+    device: torch.device
+
+    @property
+    def classes(self) -> int:
+        return int(self.about["classes"])
+
+    @property
+    def image_size(self) -> tuple[int, ...]:
+        return tuple(self.about["image_size"])
+
+    @property
+    def channels(self) -> int:
+        return len(self.about["statistics"][0])
+
+    @property
+    def images(self) -> bool:
+        """Whether the network is asked about pictures, and not about features."""
+        return len(self.image_size) == 2
+
+    @property
+    def main(self) -> Target:
+        return self.targets[0]
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps another process from measuring the same."""
+        with RunFolder(self.path).held():
+            yield
+
+
+def is_teachers(path: Path) -> bool:
+    return not RunFolder(path).started and any(path.glob("teacher-*"))
+
+
+def subject_of(path: Path, device: torch.device) -> Subject:
+    """The networks of a folder; what is not finished, or cannot be built again, is refused with a sentence."""
+    return teachers_of(path, device) if is_teachers(path) else run_of(path, device)
+
+
+def teachers_of(path: Path, device: torch.device) -> Subject:
+    runs = teacher_runs(path)
+    teachers = Teachers(load_networks(runs)).to(device).eval()
+    prints = [fingerprint([run.model]) for run in runs]
+    together = Measurements(path, fingerprint([run.model for run in runs]))
+    targets = [Target(str(path), together, log_mean_probabilities, lambda: [stored(run) for run in runs])]
+    for m, run in enumerate(runs):
+        own = Measurements(run.path, prints[m])
+        targets.append(Target(str(run.path), own, member(m), lambda run=run: [stored(run)]))  # type: ignore[misc]
+    why = f"{path} holds teachers, which share no weights"
+    recipe, about = from_dict(runs[0].recipe), runs[0].about
+    return Subject(path, recipe, about, runs, teachers, None, why, targets, device)
+
+
+def member(m: int) -> Prediction:
+    def predict(logits: Tensor) -> Tensor:
+        return log_mean_probabilities(logits[m : m + 1])
+
+    return predict
+
+
+def run_of(path: Path, device: torch.device) -> Subject:
+    run = RunFolder(path)
+    run.result  # noqa: B018 -- refuses what is not finished
+    about = run.about
+    net, example = network_of(about)
+    method = method_named(about["method"])
+    student = method.student(net, about["members"], example)
+    network = served_network(method, student)
+    load_network(run.model, network)
+    served = network if isinstance(network, BatchEnsemble) else Plain(network)
+    served.to(device).eval()
+    own = Measurements(path, fingerprint([run.model]))
+    target = Target(str(path), own, method.predict, lambda: [stored(run)])
+    members, why = with_members(run, student)
+    if members is not None:
+        members.to(device).eval()
+    return Subject(path, from_dict(run.recipe), about, [run], served.at_rest, members, why, [target], device)
+
+
+def with_members(run: RunFolder, student: AnyStudent) -> tuple[BatchEnsemble | None, str]:
+    """The student as it was when it was best, with its factors; else why it cannot be had."""
+    if not isinstance(student, BatchEnsemble) or student.members < 2:
+        return None, f"{run.path} is of the method '{run.about['method']}', whose student has no members"
+    best = run.result.get("best_step")
+    path = run.checkpoints / ("last.safetensors" if best is None else f"best-{best:08d}.safetensors")
+    if not path.exists():
+        return None, f"{path} is not there, which alone has the members' factors"
+    state = checkpoint.load(path)
+    if best is None:
+        state = {"student": state["training"]["ema"] or state["training"]["student"]}
+    student.load_state_dict(state["student"])
+    return student, ""

@@ -1,0 +1,113 @@
+"""`onefold evaluate` with everything that asks the networks again, from training to the measurements on the disk."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onefold.cli import main
+from onefold.cli.arguments import parse
+from onefold.cli.requests import Evaluate
+from onefold.engine.measure import corruption, subspace
+
+Capture = pytest.CaptureFixture[str]
+QUICK = ["--network", "wrn10x1", "--epochs", "1", "--optim.warmup-epochs", "0", "--recipe.members", "2"]
+QUICK += ["--eval-every", "1", "--diversity-every", "1"]
+NAMES = ("corruption", "costs", "health", "ood", "subspace")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    teachers, student = folder / "teachers", folder / "student"
+    assert main(["train", "digits", *QUICK, "--out", str(teachers)]) == 0
+    assert main(["distill", "digits", "--teachers", str(teachers), *QUICK, "--out", str(student)]) == 0
+    return teachers, student
+
+
+def read(run: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "measurements" / f"{name}.json").read_text())
+    return found
+
+
+def test_all(runs: tuple[Path, Path], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("onefold.data.corrupt"), "CORRUPTIONS", ("fog",))
+    monkeypatch.setattr(importlib.import_module("onefold.data.corrupt"), "EXTRA", ("saturate",))
+    monkeypatch.setattr(corruption, "SEVERITIES", (1, 3))
+    monkeypatch.setattr(subspace, "T", [-0.5, 0.0, 0.5, 1.0, 1.5])
+    teachers, student = runs
+    np.savez(tmp_path / "noise.npz", x=np.random.default_rng(0).integers(0, 256, (30, 9, 9, 3), dtype=np.uint8))
+    words = ["evaluate", str(teachers), str(student), "--all", "--ood", f"noise=npz:{tmp_path}/noise.npz"]
+    words += ["--images", "50", "--device", "cpu"]
+    kinds = [json.loads(line)["kind"] for line in (student / "metrics.jsonl").read_text().splitlines()]
+    assert {"diversity", "perturbation"} <= set(kinds)
+    assert read(student, "health")["split"] == "val"
+    capsys.readouterr()
+    assert main(words) == 0
+    told = capsys.readouterr()
+    assert "DE-1" in told.out
+    assert "holds teachers, which share no weights" in told.err
+    for name in NAMES:
+        assert read(student, name)["version"] == 1
+    for name in ("corruption", "costs", "ood", "members"):
+        assert read(teachers, name)["version"] == 1
+    rows = read(student, "corruption")["rows"]
+    assert [(row["corruption"], row["severity"]) for row in rows] == [
+        (n, s) for n in ("fog", "saturate") for s in (1, 3)
+    ]
+    assert all(0 <= row["acc"] <= 1 and row["count"] == 1197 for row in rows)
+    assert read(teachers / "teacher-1", "corruption")["rows"] != rows
+    found = read(student, "ood")
+    assert sum(found["sets"][0]["entropy"]["counts"]) == found["sets"][0]["count"] == 30
+    assert set(found["sets"][0]["scores"]["max_probability"]) == {"auroc", "aupr", "fpr95"}
+    line = read(student, "subspace")
+    assert (line["average"]["t"], line["plane"]) == (0.5, None)
+    # Two members: the average lies on the line.
+    for curve in line["curves"]:
+        key = curve["split"] + ("_reestimated" if curve["reestimated"] else "")
+        assert line["average"][key]["nll"] == pytest.approx(curve["nll"][2], rel=1e-5)
+    assert [row["members"] for row in read(teachers, "members")["rows"]] == [1, 2]
+    before = {path: path.stat().st_mtime_ns for path in student.glob("measurements/*")}
+    assert main(words) == 0
+    assert capsys.readouterr().err.count("stored already") == 8
+    assert before == {path: path.stat().st_mtime_ns for path in student.glob("measurements/*")}
+
+
+def test_what_fails_does_not_keep_the_rest(runs: tuple[Path, Path], capsys: Capture) -> None:
+    _, student = runs
+    for path in student.glob("measurements/costs.json"):
+        path.unlink()
+    assert main(["evaluate", str(student), "--costs", "--ood", "lsun=folder:/no/where", "--device", "cpu"]) == 2
+    told = capsys.readouterr().err
+    assert "lsun cannot be measured: folder:/no/where: expected a folder of images" in told
+    assert "Traceback" not in told
+    assert (student / "measurements" / "costs.json").exists()
+
+
+def test_sets_of_other_images() -> None:
+    request = parse(["evaluate", "a", "b", "--ood", "svhn", "--ood", "lsun=folder:x", "--data.root", "d"])
+    assert isinstance(request, Evaluate)
+    assert (request.runs, request.ood, request.data.root) == (("a", "b"), ("svhn", "lsun=folder:x"), "d")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--ood", "a=svhn", "--ood", "a=digits"], "--ood: expected different names, got 'a' twice"),
+        (["--ood", "=svhn"], "--ood: expected NAME=SPEC"),
+        (["--corruptions", "--corrupted", "x"], "--corrupted: expected either published images or --corruptions"),
+        (["--corrupted", "no/where"], "corrupted: expected a folder such as CIFAR-10-C"),
+        (["--images", "1"], "images: expected at least 2, got 1"),
+        (["--device", "abacus"], "device: expected auto, cpu, cuda"),
+        (["--subspaces"], "there is no flag --subspaces; did you mean --subspace?"),
+    ],
+)
+def test_refused(flags: list[str], sentence: str, runs: tuple[Path, Path], capsys: Capture) -> None:
+    capsys.readouterr()
+    assert main(["evaluate", str(runs[1]), *flags]) == 2
+    assert sentence in capsys.readouterr().err
