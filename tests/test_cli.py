@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import io
 import json
@@ -26,12 +25,8 @@ from onefold.cli import loading, main, run_train
 from onefold.cli.arguments import parse
 from onefold.cli.flags import flags_of
 from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Report, Train
-from onefold.cli.summary import FRAGMENTS, memory, passes, saved_bytes
 from onefold.cli.terminal import Bars, Lines, display
-from onefold.data import load
-from onefold.engine import Diverged, build_network, train_teachers
-from onefold.methods import method_named, perturbation_named
-from onefold.models import mlp
+from onefold.engine import Diverged, train_teachers
 from onefold.recipe import leaves
 from onefold.recipes import RECIPES, recipe_named
 
@@ -532,45 +527,6 @@ def test_bars_show_rate_loss_learning_rate_and_time_left() -> None:
     assert (during, renamed, after) == (["teacher 0"], ["teacher 1"], [])
     for part in ("1,234 images/s", "loss 0.5000", "lr 0.1000", "25%", "going on"):
         assert part in told
-
-
-def test_passes_of_a_step() -> None:
-    def told(method: str, perturbation: str, members: int = 4) -> str:
-        return passes(method_named(method), perturbation_named(perturbation), members)
-
-    assert told("supervised", "none") == "1 forward and 1 backward pass"
-    assert told("kd", "none") == "teachers 4 forward; student 1 forward and 1 backward passes"
-    assert told("kd", "ods") == "teachers 5 forward and 1 backward; student 1 forward and 1 backward passes"
-    assert told("latentbe", "none", 2) == "teachers 2 forward; student 2 forward and 2 backward passes"
-    assert told("latentbe", "tdiv-sdiv") == (
-        "teachers 6 forward and 1 backward; student 6 forward and 5 backward passes"
-    )
-
-
-def test_what_a_step_keeps_is_counted_without_the_weights() -> None:
-    net = mlp(6, 3, hidden=(8,))
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    x = torch.randn(10, 6)
-    # The input of each linear layer, the second of which is what ReLU keeps.
-    assert sorted(saved_bytes(net, x)) == [4 * 10 * 6, 4 * 10 * 8]
-    torch.testing.assert_close(dict(net.state_dict()), before, rtol=0, atol=0)
-
-
-def test_the_memory_grows_with_the_batch_and_the_members() -> None:
-    source = load("digits")
-    net = build_network("wrn10x1", 10, source.statistics, source.image_size)
-
-    def needed(method: str, batch: int, **optim: Any) -> float:
-        recipe = recipe_named("digits")
-        recipe = dataclasses.replace(recipe, optim=dataclasses.replace(recipe.optim, batch_size=batch, **optim))
-        return memory(recipe, source, net, method_named(method))
-
-    weights = sum(tensor.nbytes for tensor in net.state_dict().values())
-    nothing = 2 * needed("supervised", 32) - needed("supervised", 64)
-    assert nothing == pytest.approx(FRAGMENTS * 3 * weights, rel=1e-3)
-    assert needed("kd", 32) - needed("supervised", 32) == pytest.approx(FRAGMENTS * 4 * weights, rel=1e-3)
-    assert needed("latentbe", 32) == pytest.approx(needed("kd", 128)), "four members of a batch each"
-    assert needed("kd", 128, accumulate=4) == pytest.approx(needed("kd", 32))
 
 
 def test_ctrl_c_while_modules_load_ends_the_program_and_is_handled_again_afterwards() -> None:
