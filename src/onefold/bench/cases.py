@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from onefold.bench import plain
+from onefold.bench.stepping import rounds_of, stepping
 from onefold.bench.timing import Rounds, repeated
 from onefold.data import Arrays, CropFlip
-from onefold.engine.abreast import Going, abreast
 from onefold.engine.networks import build_network
 from onefold.engine.settings import Settings
 from onefold.engine.training import Job, Training, prepare
@@ -21,7 +19,7 @@ from onefold.methods import METHODS, PERTURBATIONS
 from onefold.models import CIFAR10
 from onefold.recipe import OptimRecipe
 
-LATER = 2000  # a step behind the warm-up, where the learning rate is what it mostly is
+LATER = 2000
 DECAY, TEMPERATURE = 5e-4, 4.0
 
 
@@ -56,11 +54,11 @@ def rows_of(network: str, batch: int) -> list[Case]:
     ]
 
 
-def cases_for(device: torch.device) -> list[Case]:
-    """The paper's networks on a GPU; on a CPU one that it manages in seconds."""
-    if device.type == "cuda":
-        return [case for network in ("wrn28x1", "wrn28x4") for case in rows_of(network, 128)]
-    return rows_of("wrn10x1", 16)
+def cases_for(device: torch.device, network: str | None = None, batch: int | None = None) -> list[Case]:
+    """The paper's networks on a GPU; on a CPU one that it manages in seconds; or the one that is asked for."""
+    cuda = device.type == "cuda"
+    networks = [network] if network is not None else ["wrn28x1", "wrn28x4"] if cuda else ["wrn10x1"]
+    return [case for name in networks for case in rows_of(name, batch or (128 if cuda else 32))]
 
 
 def pictures(device: torch.device) -> Arrays:
@@ -103,37 +101,10 @@ def trainings(case: Case, data: Arrays, device: torch.device, precision: str) ->
     return [prepare(job) for job in jobs]
 
 
-def our_rounds(ready: list[Training], device: torch.device) -> Rounds:
-    """Steps as the training loop takes them; those of several runs side by side, as the engine does."""
-    endless = [stepping(training) for training in ready]
-
-    def rounds(count: int) -> None:
-        if len(endless) > 1 and device.type == "cuda":
-            abreast([counted(steps, count) for steps in endless], device)
-            return
-        for _ in range(count):
-            for steps in endless:
-                next(steps)
-
-    return rounds
-
-
-def stepping(training: Training) -> Iterator[Tensor]:
-    """Losses, step after step."""
-    training.student.train()
-    number = 0
-    for epoch in itertools.count():
-        for x, labels in training.batches(epoch, 0):
-            training.schedule.before(LATER + number)
-            yield training.step(x, labels)
-            training.schedule.after()
-            number += 1
-
-
-def counted(steps: Iterator[Tensor], count: int) -> Going[None]:
-    for _ in range(count):
-        next(steps)
-        yield
+def our_rounds(case: Case, data: Arrays, device: torch.device, precision: str) -> Rounds:
+    """Steps as the training loop takes them, behind the warm-up, where the learning rate is what it mostly is."""
+    ready = trainings(case, data, device, precision)
+    return rounds_of([stepping(training, case.batch, at=LATER) for training in ready], device)
 
 
 def plain_rounds(case: Case, data: Arrays, device: torch.device) -> Rounds:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from onefold.bench.cases import Case, fresh, our_rounds, pictures, plain_rounds, trainings
+from onefold.bench.cases import Case, fresh, our_rounds, pictures, plain_rounds
 from onefold.bench.counting import count_forward
 from onefold.bench.floor import Rates, floor_of, measure_rates
 from onefold.bench.memory import forget_peak, peak_bytes
@@ -88,7 +88,7 @@ def row_of(case: Case, data: Arrays, rates: Rates, device: torch.device, steps: 
     cleared(device)
     forget_peak(device)
     begin = finished(device)
-    ours = our_rounds(trainings(case, data, device, rates.precision), device)
+    ours = our_rounds(case, data, device, rates.precision)
     ours(1)
     start_up = finished(device) - begin
     ours(WARM)

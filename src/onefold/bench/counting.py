@@ -50,7 +50,7 @@ class Counter(TorchDispatchMode):
     """Sees every operation below autograd, whoever calls it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
 
     def __torch_dispatch__(

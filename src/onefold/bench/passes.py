@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from onefold.methods import Method, Perturbing
+from onefold.methods import AnyStudent, Method, Perturbing
 
 # Forward and backward passes that finding the direction takes, of teachers and of student members.
 DIRECTION = {"ods": (1, 1, 0, 0), "confods": (1, 1, 0, 0), "tdiv": (2, 1, 0, 0), "tdiv-sdiv": (2, 1, 2, 1)}
@@ -49,4 +49,15 @@ def passes_of(method: Method, perturbation: Perturbing, members: int) -> Passes:
 
 def student_members(method: Method, members: int) -> int:
     """How many times a batch goes through the student."""
-    return method.student(nn.Linear(2, 2), members, torch.zeros(2, 2)).members
+    return tiny(method, members).members
+
+
+def served_members(method: Method, members: int) -> int:
+    """How many times an example goes through what is evaluated and deployed."""
+    return method.serve(tiny(method, members)).members
+
+
+def tiny(method: Method, members: int) -> AnyStudent:
+    """A student of the method, whatever it is made of."""
+    with torch.random.fork_rng(devices=[]):
+        return method.student(nn.Linear(2, 2), members, torch.zeros(2, 2))
