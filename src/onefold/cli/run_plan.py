@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -43,22 +44,22 @@ def run(request: Plan, out: Console) -> None:
     parameters = sum(p.numel() for p in net.parameters())
     say(f"{recipe.name}: {recipe.network}, {parameters:,} parameters; {recipe.data.source}: {counts}")
     say(f"measuring on {device}, {recipe.precision}: {request.seconds:g} s of steps of teachers, and of the student")
-    phases = [
+    teachers, student = (
         phase_of(recipe, examples, device, student=student, seconds=request.seconds, program=program, say=say)
         for student in (False, True)
-    ]
-    out.print(phases_table(phases, device.type == "cuda"))
+    )
+    out.print(phases_table([teachers, student], device.type == "cuda"))
     if request.growth == "measured":
-        rows = growth_measured(recipe, examples, *phases, device, request.seconds, say)
+        rows = growth_measured(recipe, examples, teachers, student, device, request.seconds, say)
     else:
-        rows = growth(recipe, examples, *phases)
+        rows = growth(recipe, examples, teachers, student)
     out.print(growth_table(rows))
     exchanged = 4 * parameters / 1e6
     say(f"other settings: times {request.growth}, memory by an estimate; several devices by counting, without the")
     say(f"{exchanged:,.1f} MB of gradients that each of them exchanges in every step")
     if file is not None:
-        record = {"recipe": to_dict(recipe), "environment": environment(device), "note": examples.note}
-        record |= {"examples": examples.counts, "phases": [phase.record() for phase in phases]}
+        record: dict[str, Any] = {"recipe": to_dict(recipe), "environment": environment(device), "note": examples.note}
+        record |= {"examples": examples.counts, "phases": [teachers.record(), student.record()]}
         write_json(file, record | {"growth": [asdict(row) for row in rows]})
         say(f"written: {file}")
 
