@@ -15,6 +15,7 @@ from onefold.bench.growth import growth, rounds, variants
 from onefold.bench.measured import Measured, mean_seconds, measured
 from onefold.bench.plan import Phase, Times, Work, phase_of, times_of, work_of
 from onefold.bench.stand_in import Examples, examples_for
+from onefold.bench.stepping import stepping
 from onefold.engine import build_network
 from onefold.engine.training import Training
 from onefold.recipe import Recipe
@@ -121,7 +122,6 @@ def test_nothing_is_learned_while_measuring(examples: Examples, monkeypatch: pyt
 
     monkeypatch.setattr(module, "evaluation_seconds", remembered)
     before: dict[str, Tensor] = {}
-    stepping = module.stepping
 
     def noted(training: Training, size: int) -> Iterator[None]:
         before.update({name: value.clone() for name, value in training.student.named_parameters()})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import gc
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from onefold.bench.counting import count_forward
 from onefold.bench.floor import Rates, floor_of, measure_rates
 from onefold.bench.memory import forget_peak, peak_bytes
 from onefold.bench.passes import passes_of
-from onefold.bench.timing import Rounds, finished, in_turn
+from onefold.bench.timing import Rounds, cleared, finished, in_turn
 from onefold.data import Arrays
 from onefold.engine.device import own_randomness
 from onefold.engine.environment import environment
@@ -59,7 +59,7 @@ class Table:
         return {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "load": os.getloadavg() if hasattr(os, "getloadavg") else None,  # of the last 1, 5 and 15 minutes
-            "environment": environment(device),
+            "environment": environment(device) | {"command": ["onefold", *sys.argv[1:]]},
             "precision": self.precision,
             "rates": asdict(self.rates),
             "rows": [asdict(row) | {"ratio": row.ratio} for row in self.rows],
@@ -114,13 +114,6 @@ def row_of(case: Case, data: Arrays, rates: Rates, device: torch.device, steps: 
         memory_gb=needed / 1e9,
         start_up_s=start_up,
     )
-
-
-def cleared(device: torch.device) -> None:
-    """What the last case held is given back."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def with_tf32(rounds: Rounds) -> Rounds:

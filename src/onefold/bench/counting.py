@@ -14,6 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+aten = torch.ops.aten
+# Attention on a CPU, which not every version of torch has a formula for, counts like the others.
+FORMULAS = {
+    aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
+    **flop_registry,
+}
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -58,8 +65,8 @@ class Counter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         out, packet = func(*args, **kwargs), func._overloadpacket
-        if packet in flop_registry:
-            flops = int(flop_registry[packet](*args, **kwargs, out_val=out))
+        if packet in FORMULAS:
+            flops = int(FORMULAS[packet](*args, **kwargs, out_val=out))
             self.operations.append(Operation(str(packet), flops, numbers((args, kwargs)), numbers(first(out))))
         return out
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from torch import Tensor
 from onefold.bench.memory import forget_peak, peak_bytes
 from onefold.bench.stand_in import Examples
 from onefold.bench.stepping import batches, rounds_of, stepping
-from onefold.bench.timing import finished
+from onefold.bench.timing import cleared, finished
 from onefold.data import Loader
 from onefold.data.order import draw_seed
 from onefold.engine.device import own_randomness
@@ -64,14 +63,14 @@ def measured(
     say: Callable[[str], None],
 ) -> Measured:
     """Steps for some seconds, with teachers that know nothing: what they answer costs the same."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    cleared(device)
     forget_peak(device)
+    before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0  # nothing that a run would have
     begin = finished(device)
     with own_randomness(device):
         ready = trainings(recipe, examples, device, student=student, say=say)
-        return timed(ready, recipe, examples, device, seconds, begin)
+        found = timed(ready, recipe, examples, device, seconds, begin)
+    return replace(found, memory=found.memory - before)
 
 
 def trainings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,15 @@ def finished(device: torch.device) -> float:
     return time.perf_counter()
 
 
+def cleared(device: torch.device) -> None:
+    """What came before is given back and forgotten, compiled graphs too, as in a program that has just begun."""
+    if device.type == "cuda":
+        torch._dynamo.reset()
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def block_seconds(rounds: Rounds, count: int, device: torch.device) -> float:
     """Seconds of `count` rounds; on a GPU between two events."""
     if device.type != "cuda":
@@ -27,6 +37,7 @@ def block_seconds(rounds: Rounds, count: int, device: torch.device) -> float:
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     first.record()
     rounds(count)
+    torch.cuda.synchronize(device)  # rounds of several runs have streams of their own, which an event does not see
     last.record()
     torch.cuda.synchronize(device)
     return float(first.elapsed_time(last)) / 1e3

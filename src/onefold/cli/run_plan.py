@@ -31,7 +31,7 @@ def run(request: Plan, out: Console) -> None:
     if world_here().size > 1:
         raise ValueError("plan: expected one process, which measures one device; run it without torchrun")
     if not 0 < request.seconds <= MOST:
-        raise ValueError(f"--seconds: expected from 0 to {MOST:.0f} seconds, got {request.seconds:g}")
+        raise ValueError(f"--seconds: expected more than 0 and at most {MOST:.0f}, got {request.seconds:g}")
     recipe, file = request.fields.checked(), file_named(request.out)
     device = device_named(recipe.device)
     settings_of(recipe, recipe.seed)  # numbers that make no sense are refused before anything is measured
