@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import plain
-
+from onefold.bench import plain
 from onefold.data import Arrays, CropFlip
 from onefold.engine.settings import Settings
 from onefold.engine.training import Job, Training, prepare

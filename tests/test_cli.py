@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import io
 import json
@@ -25,13 +24,9 @@ from rich.console import Console
 from onefold.cli import loading, main, run_train
 from onefold.cli.arguments import parse
 from onefold.cli.flags import flags_of
-from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Report, Train
-from onefold.cli.summary import FRAGMENTS, memory, passes, saved_bytes
+from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Plan, Report, Train
 from onefold.cli.terminal import Bars, Lines, display
-from onefold.data import load
-from onefold.engine import Diverged, build_network, train_teachers
-from onefold.methods import method_named, perturbation_named
-from onefold.models import mlp
+from onefold.engine import Diverged, train_teachers
 from onefold.recipe import leaves
 from onefold.recipes import RECIPES, recipe_named
 
@@ -87,7 +82,7 @@ def test_which_teachers_and_how_many_are_two_flags() -> None:
 
 
 def test_every_field_of_the_recipe_is_a_flag() -> None:
-    for kind in (Train, Distill):
+    for kind in (Train, Distill, Plan):
         flags = flags_of(kind)
         for name in leaves(recipe_named("cifar10")):
             flag = "--recipe.members" if name == "members" else "--" + name.replace("_", "-")
@@ -126,6 +121,47 @@ def test_help_and_no_words_at_all(capsys: Capture) -> None:
     told = capsys.readouterr().out
     assert all(verb in told for verb in VERBS)
     assert main([]) == 2
+
+
+def test_bench_prints_a_table_and_writes_it(tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "bench.json"
+    words = ["bench", "--device", "cpu", "--network", "wrn10x1", "--batch", "2", "--steps", "1", "--out", str(out)]
+    assert main(words) == 0
+    told = capsys.readouterr()
+    record = json.loads(out.read_text())
+    assert [row["step"] for row in record["rows"]][2:] == ["LatentBE-4", "LatentBE-4 + TDiv-SDiv"]
+    for row in record["rows"]:
+        assert f"{row['ms']:.2f}" in told.out
+        assert f"{row['floor_ms']:.2f}" in told.out
+    assert "a large copy" in told.err
+
+
+@pytest.mark.parametrize("growth", ["counted", "measured"])
+def test_plan_prints_what_a_recipe_costs(
+    growth: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["plan", "digits", "--network", "mlp", "--seconds", "0.02", "--growth", growth, "--out", "plan.json"]
+    assert main(words) == 0
+    told = capsys.readouterr()
+    record = json.loads((tmp_path / "plan.json").read_text())
+    teachers, student = record["phases"]
+    assert "teachers 6 forward and 1 backward; student 6 forward and 5 backward passes" in told.out
+    assert (teachers["work"]["steps"], teachers["work"]["runs"], student["work"]["runs"]) == (390, 4, 1)
+    assert f"{1e3 * student['measured']['step']:,.2f}" in told.out
+    assert [row["what"] for row in record["growth"]][:3] == ["as it is", "M = 2", "M = 8"]
+    assert f"times {growth}" in told.err
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"], "nothing was trained"
+
+
+def test_plan_works_without_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["--network", "wrn10x1", "--optim.batch-size", "4", "--seconds", "0.01", "--device", "cpu"]
+    assert main(["plan", "cifar100", *small]) == 0
+    told = capsys.readouterr()
+    assert "random images instead of cifar100 (cifar100: looked for" in told.err
+    assert "train 45,000, val 5,000, test 10,000" in told.err
+    assert "2,250,000 x 4" in told.out
 
 
 # What it refuses
@@ -175,6 +211,19 @@ CIFAR = ["train", "cifar10"]
         (["demo", "--seeds", "0"], "--seeds: expected at least 1, got 0"),
         (["demo", "--seeds", "few"], "--seeds: expected a whole number, got 'few'"),
         (["demo", "--workers", "0"], "--workers: expected at least 1, got 0"),
+        (["bench", "--steps", "0"], "--steps: expected at least 1, got 0"),
+        (["bench", "--batch", "1"], "--batch: expected at least 2, got 1"),
+        (["bench", "--device", "abacus"], "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
+        (["bench", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
+        (["bench", "--out", "no/where.json"], "--out: expected a file in a folder that is there, got no/where.json"),
+        (["plan"], "plan needs a recipe, one of digits, cifar10,"),
+        (["plan", "cifar11"], "recipe: there is no 'cifar11'; did you mean 'cifar10'?"),
+        (["plan", "digits", "--seconds", "0"], "--seconds: expected more than 0 and at most 600, got 0"),
+        (["plan", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
+        (["plan", "digits", "--distill.method", "kd"], "perturbation: 'tdiv-sdiv' needs a student with members"),
+        (["plan", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
+        (["plan", "digits", "--synthetic"], "--synthetic: expected one of cifar10,"),
+        (["plan", "digits", "--out", "."], "--out: expected a file in a folder that is there, got ."),
     ],
 )
 def test_a_mistake_is_answered_in_one_sentence(words: list[str], sentence: str, capsys: Capture) -> None:
@@ -532,45 +581,6 @@ def test_bars_show_rate_loss_learning_rate_and_time_left() -> None:
     assert (during, renamed, after) == (["teacher 0"], ["teacher 1"], [])
     for part in ("1,234 images/s", "loss 0.5000", "lr 0.1000", "25%", "going on"):
         assert part in told
-
-
-def test_passes_of_a_step() -> None:
-    def told(method: str, perturbation: str, members: int = 4) -> str:
-        return passes(method_named(method), perturbation_named(perturbation), members)
-
-    assert told("supervised", "none") == "1 forward and 1 backward pass"
-    assert told("kd", "none") == "teachers 4 forward; student 1 forward and 1 backward passes"
-    assert told("kd", "ods") == "teachers 5 forward and 1 backward; student 1 forward and 1 backward passes"
-    assert told("latentbe", "none", 2) == "teachers 2 forward; student 2 forward and 2 backward passes"
-    assert told("latentbe", "tdiv-sdiv") == (
-        "teachers 6 forward and 1 backward; student 6 forward and 5 backward passes"
-    )
-
-
-def test_what_a_step_keeps_is_counted_without_the_weights() -> None:
-    net = mlp(6, 3, hidden=(8,))
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    x = torch.randn(10, 6)
-    # The input of each linear layer, the second of which is what ReLU keeps.
-    assert sorted(saved_bytes(net, x)) == [4 * 10 * 6, 4 * 10 * 8]
-    torch.testing.assert_close(dict(net.state_dict()), before, rtol=0, atol=0)
-
-
-def test_the_memory_grows_with_the_batch_and_the_members() -> None:
-    source = load("digits")
-    net = build_network("wrn10x1", 10, source.statistics, source.image_size)
-
-    def needed(method: str, batch: int, **optim: Any) -> float:
-        recipe = recipe_named("digits")
-        recipe = dataclasses.replace(recipe, optim=dataclasses.replace(recipe.optim, batch_size=batch, **optim))
-        return memory(recipe, source, net, method_named(method))
-
-    weights = sum(tensor.nbytes for tensor in net.state_dict().values())
-    nothing = 2 * needed("supervised", 32) - needed("supervised", 64)
-    assert nothing == pytest.approx(FRAGMENTS * 3 * weights, rel=1e-3)
-    assert needed("kd", 32) - needed("supervised", 32) == pytest.approx(FRAGMENTS * 4 * weights, rel=1e-3)
-    assert needed("latentbe", 32) == pytest.approx(needed("kd", 128)), "four members of a batch each"
-    assert needed("kd", 128, accumulate=4) == pytest.approx(needed("kd", 32))
 
 
 def test_ctrl_c_while_modules_load_ends_the_program_and_is_handled_again_afterwards() -> None:

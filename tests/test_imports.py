@@ -25,6 +25,7 @@ LAYERS = [
     ["recipe", "run"],
     ["recipes"],
     ["engine"],
+    ["bench"],
     ["api"],
     ["report"],
     ["demo"],

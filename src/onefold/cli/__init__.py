@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from onefold.cli.arguments import HELP, parse
-from onefold.cli.requests import EXAMPLES, VERBS, Demo, Distill, Evaluate, Report, Request, Train
+from onefold.cli.requests import EXAMPLES, VERBS, Bench, Demo, Distill, Evaluate, Plan, Report, Request, Train
 from onefold.cli.stopping import stoppable
 from onefold.cli.terminal import hush, hushed
 
@@ -69,6 +69,16 @@ def carry_out(request: Request, out: Console) -> None:
                 from onefold.cli import run_report
 
             run_report.run(request, out)
+        case Bench():
+            with loading():
+                from onefold.cli import run_bench
+
+            run_bench.run(request, out)
+        case Plan():
+            with loading():
+                from onefold.cli import run_plan
+
+            run_plan.run(request, out)
 
 
 def several() -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import tyro
 
 from onefold.cli.flags import Flag, accepts, expected, flags_of, required_of
-from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Report, Request, Train, as_fields
+from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Plan, Report, Request, Train, as_fields
 from onefold.recipes import RECIPES, recipe_named
 
 HELP = ("-h", "--help")
@@ -35,7 +35,7 @@ def parse(words: Sequence[str]) -> Request:
             default=base(kind, named),
         )
     request = understood(kind, rest, None)
-    if isinstance(request, Train | Distill):
+    if isinstance(request, Train | Distill | Plan):
         # Now the recipe is known: its fields are what the flags change.
         return understood(kind, rest, request.recipe)
     if isinstance(request, Evaluate | Report) and not request.runs:
@@ -69,7 +69,7 @@ def base(kind: type[Request], recipe: str | None) -> Request:
 def description(kind: type[Request], recipe: str | None) -> str:
     examples = "\n".join(f"  {example}" for example in EXAMPLES[kind])
     text = f"{kind.__doc__}\n\nExamples:\n{examples}\n\nWith --debug an error shows its traceback."
-    if kind in (Train, Distill) and recipe is None:
+    if kind in (Train, Distill, Plan) and recipe is None:
         first, other = list(RECIPES)[:2]
         verb = kind.__name__.lower()
         text += f" Defaults are those of {first}; 'onefold {verb} {other} --help' shows those of {other}."
@@ -102,7 +102,7 @@ def needed(kind: type[Request], words: Sequence[str]) -> str:
     for name in required_of(kind):
         if f"--{name}" in flags and f"--{name}" not in given:
             return f"{verb} needs --{name}; for example: {EXAMPLES[kind][0]}"
-    if kind in (Train, Distill):
+    if kind in (Train, Distill, Plan):
         return f"{verb} needs a recipe, one of {', '.join(RECIPES)}; for example: {EXAMPLES[kind][0]}"
     return f"{verb} needs the folder of a run; for example: {EXAMPLES[kind][0]}"
 

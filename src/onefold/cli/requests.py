@@ -138,7 +138,39 @@ class Report:
     """the file to write"""
 
 
-Request = Demo | Train | Distill | Evaluate | Report
+@dataclass(frozen=True)
+class Bench:
+    """How fast training steps are here, beside plain PyTorch and beside what the hardware could do."""
+
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N"""
+    network: str | None = None
+    """one network alone, such as wrn28x4; on a GPU wrn28x1 and wrn28x4, on a CPU a small one, if nothing is said"""
+    batch: int | None = None
+    """examples a step; 128 on a GPU, 32 on a CPU, if nothing is said"""
+    steps: int | None = None
+    """steps between two looks at the clock; 40 on a GPU, 3 on a CPU, if nothing is said"""
+    out: str | None = None
+    """file for the table as JSON, with hardware, versions, commit and command"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a recipe will cost here: passes, arithmetic, memory and time, before anything is trained."""
+
+    recipe: Positional[Annotated[str, arg(metavar="RECIPE", help=NAMES)]]
+    seconds: float = 4.0
+    """how long steps are measured, of teachers and of the student each"""
+    synthetic: bool = False
+    """measure with random images even where the data set is there"""
+    growth: Literal["counted", "measured"] = "counted"
+    """times for other numbers of members and other batches: by counting, or by measuring each of them, too"""
+    out: str | None = None
+    """file for the plan as JSON"""
+    fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
+
+
+Request = Demo | Train | Distill | Evaluate | Report | Bench | Plan
 EXAMPLES: dict[type[Request], tuple[str, ...]] = {
     Demo: ("onefold demo", "onefold demo --seeds 8 --out runs/demo"),
     Train: (
@@ -156,5 +188,10 @@ EXAMPLES: dict[type[Request], tuple[str, ...]] = {
         "onefold evaluate runs/cifar10/seed-0/latentbe-tdiv-sdiv --all --ood svhn=svhn --data.root data",
     ),
     Report: ("onefold report runs/cifar10 --out cifar10.html",),
+    Bench: ("onefold bench", "onefold bench --network wrn28x4 --out bench.json"),
+    Plan: (
+        "onefold plan cifar10",
+        "onefold plan cifar100 --recipe.members 8 --precision bf16",
+    ),
 }
 VERBS: dict[str, type[Request]] = {kind.__name__.lower(): kind for kind in EXAMPLES}

@@ -27,7 +27,8 @@ class RankOneConv2d(nn.Module):
         each = x.shape[0] // self.r.shape[0]
         r = self.r.repeat_interleave(each, 0)[:, :, None, None]
         s = self.s.repeat_interleave(each, 0)[:, :, None, None]
-        return self.conv(x * r) * s
+        h: Tensor = self.conv(x * r)
+        return h * s
 
 
 class RankOneLinear(nn.Module):
@@ -101,7 +102,8 @@ def diversify(x: Tensor, teachers: list[nn.Module], student: nn.Module, members:
     (gradient,) = torch.autograd.grad(value, x)
     size = gradient.flatten(1).norm(dim=1)[:, None, None, None]
     eta = x[0].numel() ** 0.5 / 255
-    return (x + eta * gradient / (size + 1e-12)).clamp(0, 1).detach()
+    moved: Tensor = (x + eta * gradient / (size + 1e-12)).clamp(0, 1)
+    return moved.detach()
 
 
 def supervised_step(net: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[Tensor, Tensor], Tensor]:
@@ -134,7 +136,7 @@ def latentbe_step(
         optimizer.zero_grad()
         answers = net(x.repeat(members, 1, 1, 1)).unflatten(0, (members, -1))
         log_p = (answers / temperature).log_softmax(-1)
-        loss = -(temperature**2) * ((targets / temperature).softmax(-1) * log_p).sum(-1).mean()
+        loss: Tensor = -(temperature**2) * ((targets / temperature).softmax(-1) * log_p).sum(-1).mean()
         loss.backward()
         with torch.no_grad():
             for p in factors:  # the pull toward one, with the same coefficient as the decay of the weights

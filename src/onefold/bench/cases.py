@@ -1,0 +1,131 @@
+"""The steps that are timed: ours, and the plain version of the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from onefold.bench import plain
+from onefold.bench.stepping import rounds_of, stepping
+from onefold.bench.timing import Rounds, repeated
+from onefold.data import Arrays, CropFlip
+from onefold.engine.networks import build_network
+from onefold.engine.settings import Settings
+from onefold.engine.training import Job, Training, prepare
+from onefold.ensemble import Teachers
+from onefold.methods import METHODS, PERTURBATIONS
+from onefold.models import CIFAR10
+from onefold.recipe import OptimRecipe
+
+LATER = 2000
+DECAY, TEMPERATURE = 5e-4, 4.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A whole training step, from the draw of a batch to the update; with `runs`, one step of each of them."""
+
+    network: str
+    method: str
+    perturbation: str = "none"
+    runs: int = 1
+    members: int = 4
+    batch: int = 128
+
+    @property
+    def label(self) -> str:
+        if self.runs > 1:
+            return f"{self.runs} teachers at once, a round"
+        if self.method == "supervised":
+            return "supervised, one"
+        names = {"latentbe": "LatentBE", "tdiv-sdiv": "TDiv-SDiv"}
+        method = f"{names.get(self.method, self.method)}-{self.members}"
+        return method if self.perturbation == "none" else f"{method} + {names[self.perturbation]}"
+
+
+def rows_of(network: str, batch: int) -> list[Case]:
+    return [
+        Case(network, "supervised", batch=batch),
+        Case(network, "supervised", runs=4, batch=batch),
+        Case(network, "latentbe", batch=batch),
+        Case(network, "latentbe", "tdiv-sdiv", batch=batch),
+    ]
+
+
+def cases_for(device: torch.device, network: str | None = None, batch: int | None = None) -> list[Case]:
+    """The paper's networks on a GPU; on a CPU one that it manages in seconds; or the one that is asked for."""
+    cuda = device.type == "cuda"
+    networks = [network] if network is not None else ["wrn28x1", "wrn28x4"] if cuda else ["wrn10x1"]
+    return [case for name in networks for case in rows_of(name, batch or (128 if cuda else 32))]
+
+
+def pictures(device: torch.device) -> Arrays:
+    """As many random images as CIFAR's training split has, on the device; on a CPU fewer."""
+    count = 45_000 if device.type == "cuda" else 512
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    return Arrays(x.to(device), torch.randint(0, 10, (count,), generator=generator).to(device))
+
+
+def fresh(network: str) -> nn.Module:
+    return build_network(network, 10, (CIFAR10.mean, CIFAR10.std), (32, 32))
+
+
+def networks_of(case: Case) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Teachers, if the method has any, and the networks to be trained: the same for both versions."""
+    torch.manual_seed(0)
+    teachers = [fresh(case.network) for _ in range(case.members)] if METHODS[case.method].needs_teachers else []
+    return teachers, [fresh(case.network) for _ in range(case.runs)]
+
+
+def trainings(case: Case, data: Arrays, device: torch.device, precision: str) -> list[Training]:
+    """The engine's, ready for the first step."""
+    teachers, nets = networks_of(case)
+    jobs = [
+        Job(
+            method=METHODS[case.method],
+            perturbation=PERTURBATIONS[case.perturbation],
+            net=net,
+            teachers=Teachers(teachers).to(device) if teachers else None,
+            train=data,
+            val=None,
+            test=None,
+            settings=Settings(200, precision=precision, optim=OptimRecipe(batch_size=case.batch, drop_last=True)),
+            device=device,
+            augment=CropFlip(4),
+        )
+        for net in nets
+    ]
+    return [prepare(job) for job in jobs]
+
+
+def our_rounds(case: Case, data: Arrays, device: torch.device, precision: str) -> Rounds:
+    """Steps as the training loop takes them, behind the warm-up, where the learning rate is what it mostly is."""
+    ready = trainings(case, data, device, precision)
+    return rounds_of([stepping(training, case.batch, at=LATER) for training in ready], device)
+
+
+def plain_rounds(case: Case, data: Arrays, device: torch.device) -> Rounds:
+    """The same, as written in an afternoon; several runs one after the other."""
+    teachers, nets = networks_of(case)
+    for module in (*teachers, *nets):
+        module.to(device)
+    frozen = [teacher.eval().requires_grad_(False) for teacher in teachers]
+    steps = []
+    for net in nets:
+        if frozen:
+            student = plain.batch_ensemble(net, case.members).to(device).train()
+            optimizer = plain.optimizer_for(student, case.members, 0.1, DECAY)
+            perturbed = case.perturbation != "none"
+            steps.append(plain.latentbe_step(student, frozen, optimizer, DECAY, TEMPERATURE, perturbed))
+        else:
+            steps.append(plain.supervised_step(net.train(), plain.optimizer_for(net, 1, 0.1, DECAY)))
+
+    def one_round() -> None:
+        for step in steps:
+            chosen = torch.randint(len(data), (case.batch,), device=device)
+            step(plain.augment(data.x[chosen]), data.y[chosen])
+
+    return repeated(one_round)

@@ -1,0 +1,131 @@
+"""Our steps beside the plain ones and beside what could be had, on the machine this runs on."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from onefold.bench.cases import Case, fresh, our_rounds, pictures, plain_rounds
+from onefold.bench.counting import count_forward
+from onefold.bench.floor import Rates, floor_of, measure_rates
+from onefold.bench.memory import forget_peak, peak_bytes
+from onefold.bench.passes import passes_of
+from onefold.bench.timing import Rounds, cleared, finished, in_turn
+from onefold.data import Arrays
+from onefold.engine.device import own_randomness
+from onefold.engine.environment import environment
+from onefold.methods import METHODS, PERTURBATIONS
+
+WARM = 3  # rounds before any is timed
+
+
+@dataclass(frozen=True)
+class Row:
+    """Milliseconds of a whole step, and what goes with them."""
+
+    network: str
+    step: str
+    batch: int
+    ms: float
+    plain_ms: float
+    floor_ms: float
+    arithmetic_ms: float
+    bytes_ms: float
+    passes: int  # in forward passes
+    tflop: float
+    memory_gb: float  # of a GPU by tensors, else of the process
+    start_up_s: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the plain version takes."""
+        return self.plain_ms / self.ms
+
+
+@dataclass(frozen=True)
+class Table:
+    precision: str
+    rates: Rates
+    rows: tuple[Row, ...]
+
+    def record(self, device: torch.device) -> dict[str, Any]:
+        """For a file: the rows, and where, when and of what version they are."""
+        return {
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "load": os.getloadavg() if hasattr(os, "getloadavg") else None,  # of the last 1, 5 and 15 minutes
+            "environment": environment(device) | {"command": ["onefold", *sys.argv[1:]]},
+            "precision": self.precision,
+            "rates": asdict(self.rates),
+            "rows": [asdict(row) | {"ratio": row.ratio} for row in self.rows],
+        }
+
+
+def compare(
+    cases: Sequence[Case],
+    device: torch.device,
+    *,
+    steps: int,
+    blocks: int = 5,
+    told: Callable[[str, int], None] = lambda _label, _done: None,
+) -> Table:
+    """Times every case; bf16 on a GPU, float32 on a CPU. The plain version is float32, on a GPU with TF32."""
+    precision = "bf16" if device.type == "cuda" else "float32"
+    with own_randomness(device):
+        rates, data, rows = measure_rates(device, precision), pictures(device), []
+        for number, case in enumerate(cases):
+            told(f"{case.network} {case.label}", number)
+            rows.append(row_of(case, data, rates, device, steps, blocks))
+    return Table(precision, rates, tuple(rows))
+
+
+def row_of(case: Case, data: Arrays, rates: Rates, device: torch.device, steps: int, blocks: int) -> Row:
+    cleared(device)
+    forget_peak(device)
+    begin = finished(device)
+    ours = our_rounds(case, data, device, rates.precision)
+    ours(1)
+    start_up = finished(device) - begin
+    ours(WARM)
+    needed = peak_bytes(device)
+    theirs = with_tf32(plain_rounds(case, data, device))
+    theirs(WARM)
+    seconds, plain_seconds = in_turn([(ours, steps), (theirs, max(steps // 4, 1))], device, blocks)
+    net = fresh(case.network)
+    forward = count_forward(net, (case.batch, *data.x.shape[1:]))
+    passes = passes_of(METHODS[case.method], PERTURBATIONS[case.perturbation], case.members).equivalents * case.runs
+    floor = floor_of(forward, passes, case.runs * sum(p.numel() for p in net.parameters()), rates)
+    return Row(
+        network=case.network,
+        step=case.label,
+        batch=case.batch,
+        ms=1e3 * seconds,
+        plain_ms=1e3 * plain_seconds,
+        floor_ms=1e3 * floor.seconds,
+        arithmetic_ms=1e3 * floor.arithmetic,
+        bytes_ms=1e3 * floor.bytes,
+        passes=passes,
+        tflop=passes * forward.flops / 1e12,
+        memory_gb=needed / 1e9,
+        start_up_s=start_up,
+    )
+
+
+def with_tf32(rounds: Rounds) -> Rounds:
+    """What a good engineer switches on first, for the plain version alone."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+
+    def fast(count: int) -> None:
+        before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+        matmul.allow_tf32 = cudnn.allow_tf32 = cudnn.benchmark = True
+        try:
+            rounds(count)
+        finally:
+            matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+
+    return fast

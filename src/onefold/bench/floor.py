@@ -1,0 +1,59 @@
+"""The least time a step could take: its arithmetic and its bytes at the rates this machine reaches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from onefold.bench.counting import Forward
+from onefold.bench.timing import repeated, round_seconds
+
+BYTES = {"bf16": 2, "float32": 4}
+UPDATE = 5 * 4  # bytes a parameter: weight, gradient and momentum are read, weight and momentum written
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a large product and a large copy reach."""
+
+    precision: str
+    flops: float  # a second
+    bytes: float  # a second, read and written
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Seconds of one step."""
+
+    arithmetic: float
+    bytes: float
+    seconds: float  # operation by operation whichever takes longer, and the update of the weights
+
+
+def measure_rates(device: torch.device, precision: str) -> Rates:
+    """A second or so: a square product and a copy that no cache holds."""
+    cuda = device.type == "cuda"
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    side, size = (8192, 1 << 30) if cuda else (1024, 1 << 27)
+    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    product = round_seconds(repeated(lambda: torch.mm(a, b)), device, count=20 if cuda else 3, warm=3, blocks=5)
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    copy = round_seconds(repeated(lambda: target.copy_(source)), device, count=20 if cuda else 2, warm=2, blocks=5)
+    return Rates(precision, 2 * side**3 / product, 2 * size / copy)
+
+
+def floor_of(forward: Forward, equivalents: int, parameters: int, rates: Rates) -> Floor:
+    """`equivalents` passes that cost what `forward` does, and the update of `parameters` numbers.
+
+    A gradient moves what the forward pass moves: that of the input reads the output's gradient and writes the input's,
+    that of the weights reads both. What a cache keeps between operations, and what fusing two of them would save, is
+    not counted, so that a network whose activations fit into a cache may be faster than this.
+    """
+    size = BYTES[rates.precision]
+    arithmetic = [op.flops / rates.flops for op in forward.operations]
+    moving = [size * (op.read + op.written) / rates.bytes for op in forward.operations]
+    longer = sum(max(pair) for pair in zip(arithmetic, moving, strict=True))
+    update = UPDATE * parameters / rates.bytes
+    return Floor(equivalents * sum(arithmetic), equivalents * sum(moving) + update, equivalents * longer + update)

@@ -1,0 +1,109 @@
+"""How the cost of a student grows with members, batch and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from onefold.bench.memory import memory
+from onefold.bench.plan import Phase, phase_of, work_of
+from onefold.bench.stand_in import Examples
+from onefold.engine.networks import build_network
+from onefold.methods import method_named
+from onefold.recipe import Recipe
+
+DEVICES = (2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A setting and what it would cost."""
+
+    what: str
+    passes: int  # in forward passes
+    step_tflop: float
+    memory: float  # bytes, of each device
+    step: float  # seconds
+    student: float  # seconds in all
+    teachers: float
+
+
+def growth(recipe: Recipe, examples: Examples, teachers: Phase, student: Phase) -> list[Grown]:
+    """By counting from what was measured: time in proportion to arithmetic, memory by what the estimate adds.
+
+    A GPU that small steps do not fill grows more slowly than that. Several devices share every batch of the student,
+    and train teachers of their own where there are enough; what they tell each other comes on top.
+    """
+    here = row("as it is", recipe, recipe, 1, examples, teachers, student)
+    other = [row(what, changed, recipe, 1, examples, teachers, student) for what, changed in variants(recipe).items()]
+    sizes = [devices for devices in DEVICES if recipe.optim.batch_size >= 2 * devices]
+    several = [row(f"{n} devices", recipe, recipe, n, examples, teachers, student) for n in sizes]
+    return [here, *other, *several]
+
+
+def variants(recipe: Recipe) -> dict[str, Recipe]:
+    """Half and twice the members, half and twice the batch; what makes no sense is left out."""
+    found: dict[str, Recipe] = {}
+    for members in (recipe.members // 2, 2 * recipe.members):
+        if members >= 2:
+            found[f"M = {members}"] = replace(recipe, members=members)
+    for batch in (recipe.optim.batch_size // 2, 2 * recipe.optim.batch_size):
+        if batch >= 2 * recipe.optim.accumulate:
+            found[f"batch {batch}"] = replace(recipe, optim=replace(recipe.optim, batch_size=batch))
+    return found
+
+
+def row(
+    what: str, changed: Recipe, recipe: Recipe, devices: int, examples: Examples, teachers: Phase, student: Phase
+) -> Grown:
+    before, after = student.work, work_of(changed, examples, student=True)
+    more = after.passes.equivalents / before.passes.equivalents
+    looked = after.evaluated / before.evaluated
+    times = student.times
+    shared = (times.training * more + times.evaluation * looked) / devices
+    return Grown(
+        what,
+        after.passes.equivalents,
+        after.step_flops / 1e12,
+        student.measured.memory + estimate(changed, examples, devices) - estimate(recipe, examples, 1),
+        student.measured.step * after.step_flops / before.step_flops / devices,
+        times.start_up + times.checkpoints + shared,
+        teachers.times.total * rounds(changed.members, devices) / recipe.members,
+    )
+
+
+def rounds(members: int, devices: int) -> float:
+    """Teachers that come one after the other: each device has its own, or all share each one."""
+    return -(-members // devices) if members >= devices else members / devices
+
+
+def estimate(recipe: Recipe, examples: Examples, devices: int) -> float:
+    """Bytes of the student's step on each device."""
+    part = -(-recipe.optim.batch_size // devices)
+    recipe = replace(recipe, optim=replace(recipe.optim, batch_size=part))
+    source = examples.source
+    net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
+    return memory(recipe, source, net, method_named(recipe.distill.method))
+
+
+def growth_measured(
+    recipe: Recipe,
+    examples: Examples,
+    teachers: Phase,
+    student: Phase,
+    device: torch.device,
+    seconds: float,
+    say: Callable[[str], None],
+) -> list[Grown]:
+    """The same with the steps of every other M and batch measured, too; several devices still by counting."""
+    rows = growth(recipe, examples, teachers, student)
+    found = []
+    for grown in rows:
+        changed = variants(recipe).get(grown.what)
+        if changed is not None:
+            phase = phase_of(changed, examples, device, student=True, seconds=seconds, program=0.0, say=say)
+            grown = replace(grown, step=phase.measured.step, student=phase.times.total)
+        found.append(grown)
+    return found

@@ -1,0 +1,213 @@
+"""A few seconds of a recipe's own steps, evaluations and checkpoints."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from onefold.bench.memory import forget_peak, peak_bytes
+from onefold.bench.stand_in import Examples
+from onefold.bench.stepping import batches, rounds_of, stepping
+from onefold.bench.timing import cleared, finished
+from onefold.data import Loader
+from onefold.data.order import draw_seed
+from onefold.engine.device import own_randomness
+from onefold.engine.distributed import ALONE
+from onefold.engine.evaluate import measure, metrics_of
+from onefold.engine.from_recipe import job_of
+from onefold.engine.keeper import Keeper
+from onefold.engine.loop import Pace, Position, save
+from onefold.engine.losses import Losses
+from onefold.engine.networks import build_network
+from onefold.engine.training import Training, prepare
+from onefold.ensemble import Teachers
+from onefold.methods import method_named, perturbation_named
+from onefold.metrics import fit_temperature
+from onefold.recipe import Recipe
+from onefold.run import RunFolder
+
+STILL = 1e-12  # a learning rate with which nothing moves: only the work is wanted
+LEAST, WARM = 3, 2  # rounds at least
+NUMBERS = 2_000_000  # log-probabilities that the metrics are timed with
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds, of one run or of `runs` side by side."""
+
+    runs: int
+    start_up: float  # to the end of the first step of every shape
+    step: float
+    last: float  # the step of an epoch's last batch, where it is not full; else 0
+    serve: float  # to make what is evaluated
+    example: float  # to evaluate one
+    checkpoint: float
+    best: float  # to keep the best weights
+    metrics: float  # of val and test, in the end
+    memory: int  # bytes at most: of a GPU by tensors, else of the process
+
+
+def measured(
+    recipe: Recipe,
+    examples: Examples,
+    device: torch.device,
+    *,
+    student: bool,
+    seconds: float,
+    say: Callable[[str], None],
+) -> Measured:
+    """Steps for some seconds, with teachers that know nothing: what they answer costs the same."""
+    cleared(device)
+    forget_peak(device)
+    before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0  # nothing that a run would have
+    begin = finished(device)
+    with own_randomness(device):
+        ready = trainings(recipe, examples, device, student=student, say=say)
+        found = timed(ready, recipe, examples, device, seconds, begin)
+    return replace(found, memory=found.memory - before)
+
+
+def trainings(
+    recipe: Recipe, examples: Examples, device: torch.device, *, student: bool, say: Callable[[str], None]
+) -> list[Training]:
+    """The student's, or those of the teachers that are trained at once."""
+    method = method_named(recipe.distill.method if student else "supervised")
+    perturbation = perturbation_named(recipe.distill.perturbation if student else "none")
+    still = replace(recipe, optim=replace(recipe.optim, lr=STILL))
+    source, teachers = examples.source, None
+    if method.needs_teachers:
+        build = (recipe.network, len(source.classes), source.statistics, source.image_size)
+        teachers = Teachers([build_network(*build) for _ in range(recipe.members)]).to(device)
+    count = recipe.members if device.type == "cuda" and not student else 1
+    seeds = [draw_seed("plan", recipe.seed, m) for m in range(count)]
+    jobs = [job_of(still, source, method, perturbation, teachers, seed, device, ALONE) for seed in seeds]
+    return [prepare(replace(job, say=say)) for job in jobs]
+
+
+def timed(
+    ready: list[Training], recipe: Recipe, examples: Examples, device: torch.device, seconds: float, begin: float
+) -> Measured:
+    held = ready[0].train.examples
+    size, left = min(recipe.optim.batch_size, held), examples.counts["train"] % recipe.optim.batch_size
+    rounds = rounds_of([stepping(training, size) for training in ready], device)
+    rounds(1)
+    partial = left if left and not recipe.optim.drop_last and left < size else 0
+    ends = rounds_of([stepping_on(training, size, partial) for training in ready], device) if partial else None
+    if ends is not None:
+        ends(1)
+    start_up = finished(device) - begin
+    step = mean_seconds(rounds, device, seconds)
+    last = mean_seconds(ends, device, seconds / 20) if ends is not None else 0.0
+    serve, example = evaluation_seconds(ready[0], device, seconds / 4)
+    checkpoint, best = checkpoint_seconds(ready[0], device)
+    metrics = metrics_seconds(examples.counts, len(examples.source.classes))
+    memory = peak_bytes(device)
+    return Measured(len(ready), start_up, step, last, serve, example, checkpoint, best, metrics, memory)
+
+
+def stepping_on(training: Training, size: int, partial: int) -> Iterator[None]:
+    """Steps on an epoch's last batch."""
+    x, labels = next(batches(training, size))
+    x, labels = x[:partial].clone(), labels[:partial].clone()
+    training.student.train()
+    while True:
+        training.schedule.before(0)
+        training.step(x, labels)
+        yield
+
+
+def mean_seconds(rounds: Callable[[int], None], device: torch.device, seconds: float) -> float:
+    """The mean, not the median: what disturbs a step now and then disturbs a run, too."""
+    rounds(WARM)
+    begin = now = finished(device)
+    done, block = 0, 1
+    while done < LEAST or now - begin < seconds:
+        rounds(block)
+        done += block
+        now = finished(device)
+        block = max(1, min(50, int(seconds / 4 * done / (now - begin))))  # the device is waited for now and then
+    return (now - begin) / done
+
+
+class Some:
+    """A loader that stops when its time is over."""
+
+    def __init__(self, loader: Loader, seconds: float) -> None:
+        self.loader, self.seconds, self.seen = loader, seconds, 0
+
+    def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        begin = time.perf_counter()
+        for x, labels in self.loader.batches(epoch, start_step):
+            self.seen += len(labels)
+            yield x, labels
+            if time.perf_counter() - begin > self.seconds:
+                return
+
+    @property
+    def examples(self) -> int:
+        return self.loader.examples
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def counts(self, step: int) -> list[int] | None:
+        return self.loader.counts(step)
+
+
+def evaluation_seconds(training: Training, device: torch.device, seconds: float) -> tuple[float, float]:
+    """To make what is served, and to evaluate an example with it."""
+    method, loader = training.job.method, training.val
+    assert loader is not None, "a source has a validation split"
+    for _ in range(2):  # the first time warms up
+        begin = finished(device)
+        served = method.serve(training.evaluated)
+        made = finished(device)
+        part = Some(loader, seconds)
+        measure(served, method.predict, part, training.classes)
+        done = finished(device)
+    return made - begin, (done - made) / part.seen
+
+
+def checkpoint_seconds(training: Training, device: torch.device) -> tuple[float, float]:
+    """Written to the disk of the folder we are in, as a run does it; the second one, which replaces the first."""
+    losses = Losses(training.job.settings.log_every, device)
+    with scratch() as folder:
+        run = RunFolder(folder)
+        run.checkpoints.mkdir()
+        keeper, at, pace = Keeper(run), Position(), Pace(0, 0.0)
+        for _ in range(2):
+            run.log({"kind": "train", "step": 1})
+            begin = finished(device)
+            save(training, keeper, losses, at, pace)
+            saved = finished(device)
+            keeper.save_best(1, training.evaluated)
+            done = finished(device)
+    return saved - begin, done - saved
+
+
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder that goes again: here, where runs are kept if nothing is said, or where it can be."""
+    try:
+        return tempfile.TemporaryDirectory(prefix=".onefold-", dir=Path.cwd())
+    except OSError:
+        return tempfile.TemporaryDirectory(prefix="onefold-")
+
+
+def metrics_seconds(counts: dict[str, int], classes: int) -> float:
+    """The metrics of val and test, and the temperature; of many numbers, of a part of them."""
+    share = min(1.0, NUMBERS / (classes * (counts["val"] + counts["test"])))
+    splits = {}
+    for split in ("val", "test"):
+        count = max(int(counts[split] * share), 2)
+        splits[split] = torch.arange(count) % classes, torch.randn(count, classes).log_softmax(-1)
+    begin = time.perf_counter()
+    metrics_of(splits)
+    metrics_of({"val": splits["val"]})
+    fit_temperature(splits["val"][1], splits["val"][0])
+    return (time.perf_counter() - begin) / share

@@ -1,0 +1,63 @@
+"""Passes of a batch through one network in a step, by method and perturbation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from onefold.methods import AnyStudent, Method, Perturbing
+
+# Forward and backward passes that finding the direction takes, of teachers and of student members.
+DIRECTION = {"ods": (1, 1, 0, 0), "confods": (1, 1, 0, 0), "tdiv": (2, 1, 0, 0), "tdiv-sdiv": (2, 1, 2, 1)}
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A pass is one batch through one network, or one member of it."""
+
+    teachers_forward: int
+    teachers_to_input: int  # backward passes to the input alone: half the work of one to the weights, too
+    student_forward: int
+    student_to_input: int
+    student_backward: int
+
+    @property
+    def equivalents(self) -> int:
+        """The work in forward passes: the gradient of the activations costs one, that of the weights another."""
+        forward = self.teachers_forward + self.student_forward
+        return forward + self.teachers_to_input + self.student_to_input + 2 * self.student_backward
+
+    def __str__(self) -> str:
+        backward = self.student_backward + self.student_to_input
+        if not self.teachers_forward:
+            return f"{self.student_forward} forward and {backward} backward pass"
+        teachers = f"teachers {self.teachers_forward} forward"
+        teachers += f" and {self.teachers_to_input} backward" if self.teachers_to_input else ""
+        return f"{teachers}; student {self.student_forward} forward and {backward} backward passes"
+
+
+def passes_of(method: Method, perturbation: Perturbing, members: int) -> Passes:
+    """Of a training step with M teachers."""
+    ours = student_members(method, members)
+    if not method.needs_teachers:
+        return Passes(0, 0, ours, 0, ours)
+    direction = DIRECTION.get(perturbation.name, (0, 0, 0, 0))
+    return Passes(members + direction[0], direction[1], ours + direction[2], direction[3], ours)
+
+
+def student_members(method: Method, members: int) -> int:
+    """How many times a batch goes through the student."""
+    return tiny(method, members).members
+
+
+def served_members(method: Method, members: int) -> int:
+    """How many times an example goes through what is evaluated and deployed."""
+    return method.serve(tiny(method, members)).members
+
+
+def tiny(method: Method, members: int) -> AnyStudent:
+    """A student of the method, whatever it is made of."""
+    with torch.random.fork_rng(devices=[]):
+        return method.student(nn.Linear(2, 2), members, torch.zeros(2, 2))

@@ -1,0 +1,79 @@
+"""`onefold bench`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from onefold.bench.cases import cases_for, fresh
+from onefold.bench.compare import Row, compare
+from onefold.cli.requests import Bench
+from onefold.cli.terminal import display, say
+from onefold.engine.device import device_named
+from onefold.engine.distributed import world_here
+from onefold.run import write_aside
+
+HEADINGS = ("step", "ms", "plain ms", "ratio", "floor ms", "of floor", "GB", "start-up s")
+
+
+def run(request: Bench, out: Console) -> None:
+    if world_here().size > 1:
+        raise ValueError("bench: expected one process, which measures one device; run it without torchrun")
+    for name, count, least in (("--steps", request.steps, 1), ("--batch", request.batch, 2)):
+        if count is not None and count < least:
+            raise ValueError(f"{name}: expected at least {least}, got {count}")
+    device = device_named(request.device)
+    if request.network is not None:
+        fresh(request.network)  # an unknown one is refused now
+    file = file_named(request.out)
+    steps = request.steps or (40 if device.type == "cuda" else 3)
+    cases = cases_for(device, request.network, request.batch)
+    with display() as shown:
+        stage = shown.stage("bench")
+
+        def told(label: str, done: int) -> None:
+            stage.message(f"measuring {label}")
+            stage.count(done, len(cases))
+
+        found = compare(cases, device, steps=steps, told=told)
+        stage.count(len(cases), len(cases))
+    record = found.record(device)
+    environment, rates = record["environment"], found.rates
+    hardware = environment.get("gpu") or f"{environment['processor']}, {environment['threads']} threads"
+    say(f"{hardware}; torch {environment['libraries']['torch']}; {found.precision}, the plain version float32")
+    say(f"a large product {rates.flops / 1e12:.3g} TFLOP/s, a large copy {rates.bytes / 1e9:.3g} GB/s")
+    out.print(table_of(found.rows))
+    if file is not None:
+        write_json(file, record)
+        say(f"written: {file}")
+
+
+def table_of(rows: tuple[Row, ...]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "step" else "right", no_wrap=heading != "step")
+    for row in rows:
+        numbers = [f"{row.ms:.2f}", f"{row.plain_ms:.1f}", f"{row.ratio:.2f}", f"{row.floor_ms:.2f}"]
+        numbers += [f"{row.ms / row.floor_ms:.1f}", f"{row.memory_gb:.2f}", f"{row.start_up_s:.1f}"]
+        table.add_row(Text(f"{row.network} {row.step}"), *numbers)
+    return table
+
+
+def file_named(name: str | None) -> Path | None:
+    """Where JSON is to go; a folder that is not there is refused before anything is measured."""
+    if name is None:
+        return None
+    path = Path(name).expanduser()
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f"--out: expected a file in a folder that is there, got {path}")
+    return path
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    write_aside(path, (json.dumps(record, indent=2) + "\n").encode())

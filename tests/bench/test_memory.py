@@ -1,0 +1,55 @@
+"""Memory: the estimate, and looking."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from onefold.bench.memory import FRAGMENTS, forget_peak, memory, peak_bytes, saved_bytes
+from onefold.data import load
+from onefold.engine import build_network
+from onefold.methods import method_named
+from onefold.models import mlp
+from onefold.recipes import recipe_named
+
+
+def test_what_a_step_keeps_is_counted_without_the_weights() -> None:
+    net = mlp(6, 3, hidden=(8,))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    x = torch.randn(10, 6)
+    # The input of each linear layer, the second of which is what ReLU keeps.
+    assert sorted(saved_bytes(net, x)) == [4 * 10 * 6, 4 * 10 * 8]
+    torch.testing.assert_close(dict(net.state_dict()), before, rtol=0, atol=0)
+
+
+def test_the_memory_grows_with_the_batch_and_the_members() -> None:
+    source = load("digits")
+    net = build_network("wrn10x1", 10, source.statistics, source.image_size)
+
+    def needed(method: str, batch: int, **optim: Any) -> float:
+        recipe = recipe_named("digits")
+        recipe = dataclasses.replace(recipe, optim=dataclasses.replace(recipe.optim, batch_size=batch, **optim))
+        return memory(recipe, source, net, method_named(method))
+
+    weights = sum(tensor.nbytes for tensor in net.state_dict().values())
+    nothing = 2 * needed("supervised", 32) - needed("supervised", 64)
+    assert nothing == pytest.approx(FRAGMENTS * 3 * weights, rel=1e-3)
+    assert needed("kd", 32) - needed("supervised", 32) == pytest.approx(FRAGMENTS * 4 * weights, rel=1e-3)
+    assert needed("latentbe", 32) == pytest.approx(needed("kd", 128)), "four members of a batch each"
+    assert needed("kd", 128, accumulate=4) == pytest.approx(needed("kd", 32))
+
+
+def test_the_peak_is_of_what_came_since() -> None:
+    device = torch.device("cpu")
+    size = 1 << 26
+    forget_peak(device)
+    before = peak_bytes(device)
+    filled = torch.ones(size, dtype=torch.uint8)
+    assert peak_bytes(device) >= before + 0.9 * size
+    del filled
+    after = peak_bytes(device)
+    forget_peak(device)
+    assert peak_bytes(device) <= after
