@@ -101,8 +101,12 @@ class Report:
 
     runs: Positional[Runs]
     """folders of runs, or folders that hold runs"""
-    out: str = "report.html"
-    """the file to write"""
+    out: str | None = None
+    """the file to write; report.html, or with another ending for another format, if nothing is said"""
+    format: Literal["html", "md", "csv", "latex"] = "html"
+    """html: a page with everything; md, csv, latex: the tables"""
+    figures: str | None = None
+    """folder for every picture as SVG and PDF"""
 
 
 Request = Demo | Train | Distill | Evaluate | Report
@@ -119,6 +123,9 @@ EXAMPLES: dict[type[Request], tuple[str, ...]] = {
         "onefold distill cifar10 --teachers runs/teachers --distill.method kd --distill.perturbation none",
     ),
     Evaluate: ("onefold evaluate runs/cifar10/seed-0/teachers runs/cifar10/seed-0/latentbe-tdiv-sdiv",),
-    Report: ("onefold report runs/cifar10 --out cifar10.html",),
+    Report: (
+        "onefold report runs/cifar10 --out cifar10.html",
+        "onefold report runs/cifar10 --format latex --figures figures",
+    ),
 }
 VERBS: dict[str, type[Request]] = {kind.__name__.lower(): kind for kind in EXAMPLES}
