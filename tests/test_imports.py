@@ -27,7 +27,7 @@ LAYERS = [
     ["engine"],
     ["api"],
     ["report"],
-    ["demo"],
+    ["demo", "reproduce"],
     ["cli"],
     ["__main__"],
 ]

@@ -42,7 +42,7 @@ def write_run(
     examples: int = 400,
 ) -> RunFolder:
     """A finished run: a teacher with a `member`, else a student. Logits are those of a network that is too sure."""
-    rng = np.random.default_rng([seed, 0 if member is None else 1 + member])
+    rng = np.random.default_rng([seed, 0 if member is None else 1 + member, int(10 * strength)])
     run = RunFolder(folder)
     kind = {"kind": "student", "method": recipe.distill.method, "perturbation": recipe.distill.perturbation}
     if member is not None:
@@ -86,7 +86,7 @@ def write_measurements(folder: Path, recipe: Recipe, what: str, rng: np.random.G
         (folder / "measurements" / f"{name}.json").write_text(json.dumps({"version": 1} | content))
 
     rows = [
-        {"corruption": name, "severity": s, "acc": 0.9 - s / 10 + float(rng.normal()) / 100, "nll": 0.4 + s / 4}
+        {"corruption": name, "severity": s, "acc": 0.6 - s / 10 + float(rng.normal()) / 30, "nll": 1.1 + s / 4}
         | {"ece": 0.05 * s, "count": 400}
         for name in CORRUPTIONS
         for s in range(1, 6)
@@ -98,7 +98,7 @@ def write_measurements(folder: Path, recipe: Recipe, what: str, rng: np.random.G
         drawn = np.clip(rng.gamma(2, scale, 1000), 0, math.log(CLASSES))
         return {"edges": edges, "counts": np.histogram(drawn, edges)[0].tolist()}
 
-    scores = {"auroc": 0.91, "aupr": 0.88, "fpr95": 0.3}
+    scores = {"auroc": 0.9 + float(rng.random()) / 20, "aupr": 0.88, "fpr95": 0.3}
     outside = [
         {"name": name, "count": 1000, "entropy": histogram(0.5), "scores": {"entropy": scores, "max_probability": scores}}
         for name in ("svhn", "lsun")
@@ -122,14 +122,13 @@ def subspace(what: str, rng: np.random.Generator) -> dict[str, Any]:
     curves = []
     for split, base in (("train", 0.05), ("test", 0.2)):
         for again in (False, True):
-            error = base + bump * np.exp(-((t - 0.5) ** 2) * 8) + 0.02 * (t - 0.5) ** 2
+            error = base + float(rng.random()) / 30 + bump * np.exp(-((t - 0.5) ** 2) * 8) + 0.02 * (t - 0.5) ** 2
             curves.append({"split": split, "reestimated": again, "error": error.tolist(), "nll": (4 * error).tolist()})
     point = {"error": 0.19, "nll": 0.7}
     average = {"t": 0.5} | {name: point for name in ("train", "test", "train_reestimated", "test_reestimated")}
     a = np.linspace(-0.5, 1.5, 9)
     values = [[0.2 + (x - 0.4) ** 2 + (y - 0.4) ** 2 for x in a] for y in a]
     corners: dict[str, list[float]] = {"0": [0, 0], "1": [1, 0], "2": [0.3, 0.9], "average": [0.45, 0.3]}
-    del rng
     plane = {"members": [0, 1, 2], "a": a.tolist(), "b": a.tolist(), "error": values, "nll": values, "points": corners}
     return {"members": [0, 1], "t": t.tolist(), "curves": curves, "average": average, "plane": plane}
 

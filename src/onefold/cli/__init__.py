@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from onefold.cli.arguments import HELP, parse
-from onefold.cli.requests import EXAMPLES, VERBS, Demo, Distill, Evaluate, Report, Request, Train
+from onefold.cli.requests import EXAMPLES, VERBS, Demo, Distill, Evaluate, Report, Reproduce, Request, Train
 from onefold.cli.stopping import stoppable
 from onefold.cli.terminal import hush, hushed
 
@@ -69,6 +69,11 @@ def carry_out(request: Request, out: Console) -> None:
                 from onefold.cli import run_report
 
             run_report.run(request, out)
+        case Reproduce():
+            with loading():
+                from onefold.cli import run_reproduce
+
+            run_reproduce.run(request, out)
 
 
 def several() -> bool:

@@ -9,11 +9,10 @@ from onefold.cli.terminal import display
 from onefold.data import Source, load, rows
 from onefold.engine import build_network
 from onefold.engine.device import device_named
+from onefold.engine.passes import DIRECTION
 from onefold.methods import Method, Perturbing, method_named, perturbation_named
 from onefold.recipe import Recipe
 
-# Forward and backward passes that finding the direction takes, of teachers and of student members.
-DIRECTION = {"ods": (1, 1, 0, 0), "confods": (1, 1, 0, 0), "tdiv": (2, 1, 0, 0), "tdiv-sdiv": (2, 1, 2, 1)}
 # Fitted to the growth of resident memory on a CPU in ten settings, which the estimate then meets within a fifth.
 MOMENTARY = 4  # times the largest layer: gradients of its input and output, copies in the order a kernel wants
 FRAGMENTS = 1.25

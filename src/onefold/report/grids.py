@@ -75,7 +75,7 @@ def averaged(rows: Sequence[Corrupted]) -> dict[str, float]:
 
 def ood(section: Section) -> Grid:
     """How well entropy and confidence tell other distributions."""
-    scores = {"entropy": "entropy", "max_probability": "max. probability"}
+    scores = {"entropy": "entropy", "max_probability": "max. p"}
     measures = {"auroc": ("AUROC", "↑"), "aupr": ("AUPR", "↑"), "fpr95": ("FPR95", "↓")}
     lines = []
     for row in section.rows:

@@ -45,21 +45,25 @@ def kept(student: Row, ensemble: Row, single: Row) -> str:
         return f"{student.label}: the {ensemble.label} is no better than a single network by NLL ({numbers})."
     share = (alone - ours) / (alone - theirs)
     if share < 0:
-        return f"{student.label} is worse than a single network by NLL at {cost(student, ensemble)} ({numbers})."
+        return f"{student.label} is worse than a single network by NLL, at {cost(student, ensemble)} ({numbers})."
     return (
-        f"{student.label} keeps {100 * share:.0f}% of the {ensemble.label}'s NLL gain over a single network at "
-        f"{cost(student, ensemble)} ({numbers}; {accuracy})."
+        f"{student.label} keeps {100 * share:.0f}% of the NLL gain that the {ensemble.label} has over a single network, "
+        f"at {cost(student, ensemble)} ({numbers}; {accuracy}{times(student, ensemble)})."
     )
 
 
 def cost(student: Row, ensemble: Row) -> str:
-    """The cost of an answer, by counting networks, and as measured where it was."""
+    """The cost of an answer, by counting networks."""
     share = Fraction(student.first.passes, ensemble.first.passes)
-    said = "the same cost" if share == 1 else f"{share} of the cost"
+    return "the same cost" if share == 1 else f"{share} of the cost"
+
+
+def times(student: Row, ensemble: Row) -> str:
+    """The cost as measured, where it was."""
     ours, theirs = milliseconds(student), milliseconds(ensemble)
-    if ours is not None and theirs is not None:
-        said += f", measured {ours:.3f} against {theirs:.3f} ms an image,"
-    return said
+    if ours is None or theirs is None:
+        return ""
+    return f"; {ours:.3f} ms an image against {theirs:.3f}"
 
 
 def milliseconds(row: Row) -> float | None:

@@ -66,10 +66,9 @@ class Picture:
 
 
 def styles_of(labels: Sequence[str]) -> dict[str, Style]:
-    """A style for each row: seven colours, then the same with other dashes and marks."""
-    count = len(SERIES)
+    """A style for each row: seven colours and four kinds of dashes, which give 28 pairs."""
     return {
-        label: Style(k % count, DASHES[(k // count) % len(DASHES)], MARKERS[k % len(MARKERS)])
+        label: Style(k % len(SERIES), DASHES[k % len(DASHES)], MARKERS[k % len(MARKERS)])
         for k, label in enumerate(dict.fromkeys(labels))
     }
 
