@@ -100,13 +100,20 @@ def write_measurements(folder: Path, recipe: Recipe, what: str, rng: np.random.G
 
     scores = {"auroc": 0.9 + float(rng.random()) / 20, "aupr": 0.88, "fpr95": 0.3}
     outside = [
-        {"name": name, "count": 1000, "entropy": histogram(0.5), "scores": {"entropy": scores, "max_probability": scores}}
+        {
+            "name": name,
+            "count": 1000,
+            "entropy": histogram(0.5),
+            "scores": {"entropy": scores, "max_probability": scores},
+        }
         for name in ("svhn", "lsun")
     ]
     write("ood", {"inside": {"name": "cifar10 test", "count": 1000, "entropy": histogram(0.1)}, "sets": outside})
     times = {"single": 0.11, "ensemble": 0.41, "be": 0.3, "latentbe": 0.11, "kd": 0.11}
     named = {"latentbe": "collapsed", "kd": "single"}.get(what, what)
-    inference = [{"what": named, "batch": b, "ms_per_image": times.get(what, 0.1) * f} for b, f in ((1, 9.0), (128, 1.0))]
+    inference = [
+        {"what": named, "batch": b, "ms_per_image": times.get(what, 0.1) * f} for b, f in ((1, 9.0), (128, 1.0))
+    ]
     write("costs", {"device": "a device", "train_seconds": 7200.0, "inference": inference})
     if what in ("be", "latentbe"):
         write("subspace", subspace(what, rng))
@@ -125,7 +132,7 @@ def subspace(what: str, rng: np.random.Generator) -> dict[str, Any]:
             error = base + float(rng.random()) / 30 + bump * np.exp(-((t - 0.5) ** 2) * 8) + 0.02 * (t - 0.5) ** 2
             curves.append({"split": split, "reestimated": again, "error": error.tolist(), "nll": (4 * error).tolist()})
     point = {"error": 0.19, "nll": 0.7}
-    average = {"t": 0.5} | {name: point for name in ("train", "test", "train_reestimated", "test_reestimated")}
+    average = {"t": 0.5} | dict.fromkeys(("train", "test", "train_reestimated", "test_reestimated"), point)
     a = np.linspace(-0.5, 1.5, 9)
     values = [[0.2 + (x - 0.4) ** 2 + (y - 0.4) ** 2 for x in a] for y in a]
     corners: dict[str, list[float]] = {"0": [0, 0], "1": [1, 0], "2": [0.3, 0.9], "average": [0.45, 0.3]}

@@ -116,7 +116,9 @@ def needed(kind: type[Request], words: Sequence[str]) -> str:
     if kind in (Train, Distill):
         return f"{verb} needs a recipe, one of {', '.join(RECIPES)}; for example: {EXAMPLES[kind][0]}"
     if kind is Reproduce:
-        return f"{verb} needs a table of the paper, one of {', '.join(get_args(Tables))}; for example: {EXAMPLES[kind][0]}"
+        return (
+            f"{verb} needs a table of the paper, one of {', '.join(get_args(Tables))}; for example: {EXAMPLES[kind][0]}"
+        )
     return f"{verb} needs the folder of a run; for example: {EXAMPLES[kind][0]}"
 
 

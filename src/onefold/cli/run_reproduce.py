@@ -22,8 +22,8 @@ from onefold.reproduce import TABLES, Changes, Task, reproduce, tasks_of
 def run(request: Reproduce, out: Console) -> None:
     if world_here().size > 1:
         raise ValueError(
-            "reproduce runs in one process; start it once for each GPU, with --device cuda:N and rows of its own, after "
-            "the teachers are there"
+            "reproduce runs in one process; after the teachers are there, start it once for each GPU, with --device "
+            "cuda:N and rows of its own"
         )
     changes = changes_of(request)
     folder = Path(request.out).expanduser()

@@ -13,11 +13,14 @@ Tables = Sequence[tuple[Section, Sequence[Grid], Sequence[str]]]  # a section, i
 LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 LATEX |= {"^": r"\textasciicircum{}", "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "²": "$^2$"}
 LATEX |= {"σ": r"$\sigma$", "–": "--"}
+NOTHING = "There is no finished run to report on."
 CSV = ("data", "network", "table", "row", "column", "mean", "deviation", "paper", "paper_deviation", "in_deviations")
 
 
 def markdown(title: str, tables: Tables, notes: Sequence[str]) -> str:
     lines = [f"# {title}", ""]
+    if not tables:
+        lines += [NOTHING, ""]
     for section, grids, sentences in tables:
         lines += [f"## {section.title}", "", *(f"- {sentence}" for sentence in sentences), ""]
         for grid in grids:

@@ -118,7 +118,9 @@ def costs(section: Section) -> Grid:
             cells.append(number(times, 3, paper=paper.get("ms") if batch == batches[-1] else None))
         if any(cell.mean is not None for cell in cells):
             lines.append((row.label, (*cells, Number(float(row.first.passes), digits=0))))
-    devices = dict.fromkeys(a.measurements.costs.device for r in section.rows for a in r.answers if a.measurements.costs)
+    devices = dict.fromkeys(
+        a.measurements.costs.device for r in section.rows for a in r.answers if a.measurements.costs
+    )
     caption = "Hours that training took (of an ensemble: of all its teachers), milliseconds an image, and how many "
     caption += "networks an image goes through."
     caption += f" Measured on {', '.join(devices)}." if devices else ""

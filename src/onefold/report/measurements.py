@@ -194,7 +194,7 @@ def health(content: dict[str, Any]) -> Health:
     rows += [(shown, content[name]) for name, shown in names.items() if content.get(name)]
     warning = content.get("warning")
     return Health(
-        tuple((name, metrics_in(each, "acc", "nll", "ece")) for name, each in rows), None if not warning else warning
+        tuple((name, metrics_in(each, "acc", "nll", "ece")) for name, each in rows), str(warning) if warning else None
     )
 
 

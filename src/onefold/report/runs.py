@@ -77,8 +77,8 @@ def read(folder: RunFolder, notes: list[str]) -> Answers:
         raise ValueError(f"{folder.path}: there are no predictions of a test split, which a report is about")
     numbers = measured(test, stored(folder.path / "predictions" / "val.npz"))
     measurements = read_measurements(folder.path)
-    method = about.get("method", setting.get("distill.method"))
-    perturbation = about.get("perturbation", setting.get("distill.perturbation", "none"))
+    method = str(about.get("method", setting.get("distill.method")))
+    perturbation = str(about.get("perturbation", setting.get("distill.perturbation", "none")))
     members = int(setting.get("members") or about.get("members") or 1)
     single = about.get("kind") == "teacher" or method == "supervised"
     if single:

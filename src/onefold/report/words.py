@@ -47,8 +47,8 @@ def kept(student: Row, ensemble: Row, single: Row) -> str:
     if share < 0:
         return f"{student.label} is worse than a single network by NLL, at {cost(student, ensemble)} ({numbers})."
     return (
-        f"{student.label} keeps {100 * share:.0f}% of the NLL gain that the {ensemble.label} has over a single network, "
-        f"at {cost(student, ensemble)} ({numbers}; {accuracy}{times(student, ensemble)})."
+        f"{student.label} keeps {100 * share:.0f}% of the NLL gain that the {ensemble.label} has over a single "
+        f"network, at {cost(student, ensemble)} ({numbers}; {accuracy}{times(student, ensemble)})."
     )
 
 
@@ -73,9 +73,7 @@ def milliseconds(row: Row) -> float | None:
 
 
 def against_paper(grids: list[Grid]) -> list[str]:
-    counted = [
-        cell.in_deviations for grid in grids if grid.name != "costs" for _, cells in grid.rows for cell in cells
-    ]
+    counted = [cell.in_deviations for grid in grids if grid.name != "costs" for _, cells in grid.rows for cell in cells]
     known = [abs(value) for value in counted if value is not None]
     if not known:
         return []

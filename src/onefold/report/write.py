@@ -35,9 +35,7 @@ def report(
         raise ValueError(f"format: expected {', '.join(ENDINGS)}, got {format!r}")
     out = Path(f"report.{ENDINGS[format]}" if out is None else out).expanduser()
     if out.is_dir():
-        raise ValueError(
-            f"out: {out} is a folder; name a file in it, such as {out / f'report.{ENDINGS[format]}'}"
-        )
+        raise ValueError(f"out: {out} is a folder; name a file in it, such as {out / f'report.{ENDINGS[format]}'}")
     answers, notes = collect(paths)
     found = sections(answers)
     tables = [(section, made := grids(section), sentences(section, made)) for section in found]

@@ -39,7 +39,6 @@ class Clock:
     minutes: float | None = None
     begun: float = field(default_factory=time.monotonic)
 
-    @property
     def over(self) -> bool:
         return self.minutes is not None and time.monotonic() - self.begun >= 60 * self.minutes
 
@@ -60,7 +59,7 @@ def carry_out(tasks: Sequence[Task], *, at_once: int | None, clock: Clock, stage
     for group in groups(todo, at_once):
         ready = [task for task in group if all(RunFolder(needed).finished for needed in task.needs)]
         outcome.failures += [f"{task.title}: its teachers are not there" for task in group if task not in ready]
-        if clock.over:
+        if clock.over():
             outcome.stopped = True
             break
         if not ready:
@@ -74,11 +73,11 @@ def carry_out(tasks: Sequence[Task], *, at_once: int | None, clock: Clock, stage
         try:
             run_together(ready, source[1], clock, stage)
         except Interrupted:
-            if not clock.over:
+            if not clock.over():
                 raise
         except Diverged as failure:
             outcome.failures.append(f"{ready[0].title}: {failure}")
-        if clock.over and not all(task.finished for task in ready):
+        if clock.over() and not all(task.finished for task in ready):
             outcome.stopped = True
             break
     return outcome
@@ -107,7 +106,7 @@ def until(run: Going[Value], clock: Clock) -> Going[Value]:
         except StopIteration as end:
             result: Value = end.value
             return result
-        if clock.over:
+        if clock.over():
             ask_to_stop()
         yield
 

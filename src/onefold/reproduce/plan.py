@@ -96,7 +96,9 @@ def tasks_of(table: Table, out: Path, changes: Changes) -> list[Task]:
         if TEACHERS in changes.rows and changes.members:
             count = max(count, *changes.members)
         folder = home / TEACHERS
-        tasks += [Task(recipe, TEACHERS, folder / f"teacher-{m}", folder, m) for m in range(min(count, setting.teachers))]
+        tasks += [
+            Task(recipe, TEACHERS, folder / f"teacher-{m}", folder, m) for m in range(min(count, setting.teachers))
+        ]
         for row in rows:
             for seed in range(table.seeds if changes.seeds is None else changes.seeds):
                 run = home / f"seed-{seed}" / f"{row.name}-of-{row.members}"

@@ -65,7 +65,9 @@ SINGLE_KD = StudentRow("single-kd", "kd", "none", 1)
 
 
 def students(members: int, *pairs: tuple[str, str]) -> tuple[StudentRow, ...]:
-    return tuple(StudentRow(row_name(method, perturbation), method, perturbation, members) for method, perturbation in pairs)
+    return tuple(
+        StudentRow(row_name(method, perturbation), method, perturbation, members) for method, perturbation in pairs
+    )
 
 
 def row_name(method: str, perturbation: str) -> str:

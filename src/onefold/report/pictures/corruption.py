@@ -19,8 +19,12 @@ def corruption_picture(section: Section, styles: dict[str, Style]) -> Picture | 
     rows = [row for row in section.rows if any(a.measurements.corruption for a in row.answers)]
     if not rows:
         return None
-    panels = tuple(panel(column, {row.label: by_severity(row, column) for row in rows}, styles) for column in COLUMNS[:3])
-    caption = "Means over the corruptions of the benchmark, and over the networks of a row. Severity 0: the clean images."
+    panels = tuple(
+        panel(column, {row.label: by_severity(row, column) for row in rows}, styles) for column in COLUMNS[:3]
+    )
+    caption = (
+        "Means over the corruptions of the benchmark, and over the networks of a row. Severity 0: the clean images."
+    )
     legend = tuple((row.label, styles[row.label]) for row in rows)
     return Picture("corruption", "Corruption by severity", caption, panels, legend=legend)
 
@@ -36,7 +40,9 @@ def by_severity(row: Row, column: Column) -> list[tuple[float, float]]:
 
 
 def panel(column: Column, lines: Lines, styles: dict[str, Style]) -> Panel:
-    ends = "; ".join(f"{label} from {p[0][1]:.{column.digits}f} to {p[-1][1]:.{column.digits}f}" for label, p in lines.items())
+    ends = "; ".join(
+        f"{label} from {p[0][1]:.{column.digits}f} to {p[-1][1]:.{column.digits}f}" for label, p in lines.items()
+    )
     words = f"{column.title} by severity of corruption, from clean to the worst: {ends}."
     return Panel(f"{column.title} by severity", words, functools.partial(draw, column, lines, styles))
 

@@ -20,10 +20,14 @@ def entropy_pictures(section: Section) -> list[Picture]:
     pictures = []
     for number, name in enumerate(dict.fromkeys(each.name for one in measured for each in one.sets)):
         panels = [made for row in section.rows if (made := panel(row, name)) is not None]
-        caption = f"Entropy of the predictions for {measured[0].name} (in) and for {name} (out), as shares of the images."
+        caption = (
+            f"Entropy of the predictions for {measured[0].name} (in) and for {name} (out), as shares of the images."
+        )
         legend = (("in", INSIDE), (f"out: {name}", OUTSIDE))
         title = f"Predictive entropy: {name}"
-        pictures.append(Picture(f"entropy-{number}", title, caption, tuple(panels), max(1, min(6, len(panels))), legend))
+        pictures.append(
+            Picture(f"entropy-{number}", title, caption, tuple(panels), max(1, min(6, len(panels))), legend)
+        )
     return pictures
 
 

@@ -31,7 +31,8 @@ PRINTED = Palette("#1b1f24", "#aab1ba", "#0072b2", "#d55e00", SERIES)
 # Stand-ins that become the page's own colours, so that a picture follows the page into the dark.
 COLOURS = {"#010203": "ink", "#040506": "faint", "#070809": "accuracy", "#0a0b0c": "gap"}
 COLOURS |= {f"#0d0e{16 + k:02x}": f"s{k}" for k in range(len(SERIES))}
-ON_PAGE = Palette(*list(COLOURS)[:4], tuple(list(COLOURS)[4:]))
+INK, FAINT, ACCURACY, GAP, *LINES = COLOURS
+ON_PAGE = Palette(INK, FAINT, ACCURACY, GAP, tuple(LINES))
 
 
 @dataclass(frozen=True)

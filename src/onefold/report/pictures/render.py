@@ -86,16 +86,15 @@ def save_picture(picture: Picture, folder: Path) -> list[Path]:
     below = LINES * math.ceil(len(picture.legend) / max(columns, 1)) + 0.1 if picture.legend else 0.0
     with matplotlib.rc_context(rc(PRINTED, picture.name)):
         figure = Figure(figsize=(width, height + below))
-        parts = figure.subfigures(2, 1, height_ratios=[height, below]) if below else None
-        upper = figure if parts is None else parts[0]
+        upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[height, max(below, 0.01)])[:, 0]
         each = upper.subfigures(rows, columns, squeeze=False)
         for index, panel in enumerate(picture.panels):
             part = each[index // columns][index % columns]
-            inner = part.subfigures(2, 1, height_ratios=[0.3, panel.size[1]])
-            inner[0].text(0.55, 0.3, panel.title, ha="center", fontsize=9)
-            panel.draw(inner[1], PRINTED)
-        if parts is not None:
-            parts[1].legend(handles=handles(picture), loc="center", ncols=columns, frameon=False, fontsize=9)
+            title, inner = part.subfigures(2, 1, squeeze=False, height_ratios=[0.3, panel.size[1]])[:, 0]
+            title.text(0.55, 0.3, panel.title, ha="center", fontsize=9)
+            panel.draw(inner, PRINTED)
+        if picture.legend:
+            lower.legend(handles=handles(picture), loc="center", ncols=columns, frameon=False, fontsize=9)
         folder.mkdir(parents=True, exist_ok=True)
         written = []
         for suffix, metadata in (("svg", {"Date": None}), ("pdf", {"CreationDate": None})):

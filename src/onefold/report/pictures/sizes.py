@@ -25,9 +25,7 @@ def panel(rows: list[Row], column: Column) -> Panel:
     first, last = values[0], values[-1]
     words = f"{column.title} from {first[1]:.{column.digits}f} of {first[0]:.0f} to {last[1]:.{column.digits}f} of "
     words += f"{last[0]:.0f} networks."
-    return Panel(
-        f"{column.title} by teachers", f"Ensembles by size: {words}", functools.partial(draw, column, values)
-    )
+    return Panel(f"{column.title} by teachers", f"Ensembles by size: {words}", functools.partial(draw, column, values))
 
 
 def draw(column: Column, values: list[tuple[float, float]], figure: FigureBase, palette: Palette) -> None:

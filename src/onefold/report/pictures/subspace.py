@@ -26,7 +26,9 @@ def subspace_pictures(section: Section, styles: dict[str, Style]) -> list[Pictur
         ]
         if panels:
             drawn = [label for label, one in measured.items() if any(c.reestimated == reestimated for c in one.curves)]
-            caption = "Along the line through two members, t = 0 the one and t = 1 the other; the mark is their average."
+            caption = (
+                "Along the line through two members, t = 0 the one and t = 1 the other; the mark is their average."
+            )
             name = "subspace-reestimated" if reestimated else "subspace"
             legend = tuple((label, styles[label]) for label in drawn)
             pictures.append(Picture(name, f"Between two members{suffix}", caption, tuple(panels), legend=legend))
