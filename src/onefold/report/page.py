@@ -63,6 +63,7 @@ def drawn(number: int, picture: Any) -> dict[str, Any]:
         "id": f"section-{number}-{picture.name}",
         "title": picture.title,
         "caption": picture.caption,
+        "columns": picture.columns,
         "legend": [(label, Markup(swatch_svg(style))) for label, style in picture.legend],
         "panels": [
             {"title": panel.title, "svg": Markup(panel_svg(panel, f"p{number}-{picture.name}-{k}"))}

@@ -93,19 +93,18 @@ def plane_pictures(section: Section) -> list[Picture]:
             scaled = [[scale * value for value in row] for row in values]
             low, high = min(map(min, scaled)), max(map(max, scaled))
             words = f"{label}, {TITLES[key]} on the plane through three members: from {low:.4g} to {high:.4g}."
-            drawn = functools.partial(draw_plane, one.plane, scaled, TITLES[key])
+            drawn = functools.partial(draw_plane, one.plane, scaled)
             panels.append(Panel(f"{label}: {TITLES[key]}", words, drawn, (3.6, 3.0)))
         caption = "The plane through three members; the star is the average of all."
         pictures.append(Picture(f"plane-{number}", f"The plane of three members: {label}", caption, tuple(panels), 2))
     return pictures
 
 
-def draw_plane(plane: Plane, values: list[list[float]], title: str, figure: FigureBase, palette: Palette) -> None:
-    axes = figure.subplots(gridspec_kw=MARGINS | {"right": 0.98})
+def draw_plane(plane: Plane, values: list[list[float]], figure: FigureBase, palette: Palette) -> None:
+    axes = figure.subplots(gridspec_kw=MARGINS | {"right": 0.87})
     filled = axes.contourf(plane.a, plane.b, values, levels=12, cmap="cividis")
     axes.contour(plane.a, plane.b, values, levels=filled.levels, colors="#ffffff", linewidths=0.4)
     bar = figure.colorbar(filled, ax=axes, pad=0.03)
-    bar.set_label(title)
     for name, (a, b) in ((name, (p[0], p[1])) for name, p in plane.points.items()):
         average = name == "average"
         axes.plot(a, b, marker="*" if average else "o", markersize=12 if average else 7, color="#ffffff")
