@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from onefold.bench import plain
 from onefold.data import Arrays, CropFlip
@@ -33,7 +33,9 @@ def images(count: int = 45_000) -> Arrays:
     return Arrays(x, torch.randint(0, 10, (count,), generator=generator))
 
 
-def training(width: int, method: str, perturbation: str, precision: str = "bf16", fast: bool = True) -> Training:
+def training(
+    data: Arrays, width: int, method: str, perturbation: str, precision: str = "bf16", fast: bool = True
+) -> Training:
     torch.manual_seed(width)
     teachers = [wrn28(width) for _ in range(MEMBERS)]
     net = wrn28(width)
@@ -42,7 +44,7 @@ def training(width: int, method: str, perturbation: str, precision: str = "bf16"
         perturbation=PERTURBATIONS[perturbation],
         net=net,
         teachers=None if method == "supervised" else Teachers(teachers).to(CUDA),
-        train=DATA,
+        train=data,
         val=None,
         test=None,
         settings=Settings(epochs=200, precision=precision, fast=fast),
@@ -64,11 +66,11 @@ def steps_of(t: Training) -> Iterator[Callable[[], Tensor]]:
                 number += 1
 
 
-def plain_step(width: int, method: str, perturbation: str) -> Callable[[], Tensor]:
+def plain_step(data: Arrays, width: int, method: str, perturbation: str) -> Callable[[], Tensor]:
     torch.manual_seed(width)
-    teachers = [wrn28(width).to(CUDA).eval().requires_grad_(False) for _ in range(MEMBERS)]
+    teachers: list[nn.Module] = [wrn28(width).to(CUDA).eval().requires_grad_(False) for _ in range(MEMBERS)]
     net = wrn28(width).to(CUDA).train()
-    x, y = DATA.x.to(CUDA), DATA.y.to(CUDA)
+    x, y = data.x.to(CUDA), data.y.to(CUDA)
     if method == "supervised":
         step = plain.supervised_step(net, plain.optimizer_for(net, 1, 0.1, 5e-4))
     else:
@@ -81,6 +83,10 @@ def plain_step(width: int, method: str, perturbation: str) -> Callable[[], Tenso
         return step(plain.augment(x[chosen]), y[chosen])
 
     return whole
+
+
+def following(steps: Iterator[Callable[[], Tensor]]) -> Callable[[], Tensor]:
+    return lambda: next(steps)()
 
 
 def milliseconds(next_step: Callable[[], object], count: int, warm: int = 5, blocks: int = 5) -> float:
@@ -97,14 +103,13 @@ def milliseconds(next_step: Callable[[], object], count: int, warm: int = 5, blo
         end.record()
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end) / count)
-    return statistics.median(times)
+    return float(statistics.median(times))
 
 
 ROWS = (("supervised", "none"), ("latentbe", "none"), ("latentbe", "tdiv-sdiv"))
 
 
 def main() -> None:
-    global DATA
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--widths", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--steps", type=int, default=40)
@@ -114,26 +119,26 @@ def main() -> None:
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
-    DATA = images()
+    data = images()
     table = []
     for width in args.widths:
         for method, perturbation in ROWS:
             begin = time.monotonic()
             torch.cuda.reset_peak_memory_stats()
-            t = training(width, method, perturbation)
+            t = training(data, width, method, perturbation)
             steps = steps_of(t)
             first = next(steps)()
             torch.cuda.synchronize()
             start_up = time.monotonic() - begin
-            ours = milliseconds(lambda: next(steps)(), args.steps)
+            ours = milliseconds(following(steps), args.steps)
             memory = torch.cuda.max_memory_allocated() / 1e9
             graph = getattr(t.step, "graphs", {})
             alone = milliseconds(next(iter(graph.values())).graph.replay, args.steps) if graph else float("nan")
             if args.profile:
-                profile(lambda: next(steps)(), args.profile / f"wrn28x{width}-{method}-{perturbation}.txt")
+                profile(following(steps), args.profile / f"wrn28x{width}-{method}-{perturbation}.txt")
             theirs = float("nan")
             if not args.no_plain:
-                step = plain_step(width, method, perturbation)
+                step = plain_step(data, width, method, perturbation)
                 theirs = milliseconds(step, 10, warm=3, blocks=3)
             row = {"network": f"wrn28x{width}", "method": method, "perturbation": perturbation, "ms": ours}
             row |= {
@@ -145,7 +150,7 @@ def main() -> None:
             }
             table.append(row)
             print(
-                f"wrn28x{width} {method} {perturbation}: {ours:.2f} ms (graph alone {alone:.2f}), plain {theirs:.1f} ms, "
+                f"wrn28x{width} {method} {perturbation}: {ours:.2f} ms (graph alone {alone:.2f}), plain {theirs:.1f}, "
                 f"{theirs / ours:.1f}x, start-up {start_up:.1f} s, {memory:.2f} GB",
                 flush=True,
             )

@@ -16,7 +16,7 @@ PACKAGE = Path(onefold.__file__).parent
 
 # From the bottom up. Names on one line do not know each other.
 LAYERS = [
-    ["types"],
+    ["types", "paper"],
     ["fast"],
     ["metrics"],
     ["models", "data"],
@@ -28,7 +28,7 @@ LAYERS = [
     ["bench"],
     ["api"],
     ["report"],
-    ["demo"],
+    ["demo", "reproduce"],
     ["cli"],
     ["__main__"],
 ]

@@ -15,11 +15,11 @@ from onefold.bench.cases import Case, fresh, our_rounds, pictures, plain_rounds
 from onefold.bench.counting import count_forward
 from onefold.bench.floor import Rates, floor_of, measure_rates
 from onefold.bench.memory import forget_peak, peak_bytes
-from onefold.bench.passes import passes_of
 from onefold.bench.timing import Rounds, cleared, finished, in_turn
 from onefold.data import Arrays
 from onefold.engine.device import own_randomness
 from onefold.engine.environment import environment
+from onefold.engine.passes import passes_of
 from onefold.methods import METHODS, PERTURBATIONS
 
 WARM = 3  # rounds before any is timed

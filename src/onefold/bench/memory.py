@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from onefold.bench.passes import student_members
 from onefold.data import Source
-from onefold.engine.device import device_named
+from onefold.engine.device import device_named, precision_on
+from onefold.engine.passes import student_members
 from onefold.methods import Method
 from onefold.recipe import Recipe
 
@@ -28,7 +28,7 @@ def memory(recipe: Recipe, source: Source, net: nn.Module, method: Method) -> fl
     teachers = recipe.members * weights if method.needs_teachers else 0
     members = student_members(method, recipe.members)
     example = torch.zeros(2, source.channels, *source.image_size) if len(source.image_size) == 2 else features(source)
-    share = 0.5 if recipe.precision == "bf16" else 1.0
+    share = 0.5 if precision_on(device_named(recipe.device), recipe.precision) == "bf16" else 1.0
     saved = saved_bytes(net, example)
     at_once = members * recipe.optim.batch_size / recipe.optim.accumulate / len(example) * share
     kept, largest = sum(saved) * at_once, max(saved, default=0) * at_once

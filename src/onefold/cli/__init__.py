@@ -15,7 +15,19 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from onefold.cli.arguments import HELP, parse
-from onefold.cli.requests import EXAMPLES, VERBS, Bench, Demo, Distill, Evaluate, Plan, Report, Request, Train
+from onefold.cli.requests import (
+    EXAMPLES,
+    VERBS,
+    Bench,
+    Demo,
+    Distill,
+    Evaluate,
+    Plan,
+    Report,
+    Reproduce,
+    Request,
+    Train,
+)
 from onefold.cli.stopping import stoppable
 from onefold.cli.terminal import hush, hushed
 
@@ -79,6 +91,11 @@ def carry_out(request: Request, out: Console) -> None:
                 from onefold.cli import run_plan
 
             run_plan.run(request, out)
+        case Reproduce():
+            with loading():
+                from onefold.cli import run_reproduce
+
+            run_reproduce.run(request, out)
 
 
 def several() -> bool:

@@ -6,12 +6,24 @@ import contextlib
 import difflib
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import tyro
 
 from onefold.cli.flags import Flag, accepts, expected, flags_of, required_of
-from onefold.cli.requests import EXAMPLES, VERBS, Distill, Evaluate, Plan, Report, Request, Train, as_fields
+from onefold.cli.requests import (
+    EXAMPLES,
+    VERBS,
+    Distill,
+    Evaluate,
+    Plan,
+    Report,
+    Reproduce,
+    Request,
+    Tables,
+    Train,
+    as_fields,
+)
 from onefold.recipes import RECIPES, recipe_named
 
 HELP = ("-h", "--help")
@@ -104,6 +116,10 @@ def needed(kind: type[Request], words: Sequence[str]) -> str:
             return f"{verb} needs --{name}; for example: {EXAMPLES[kind][0]}"
     if kind in (Train, Distill, Plan):
         return f"{verb} needs a recipe, one of {', '.join(RECIPES)}; for example: {EXAMPLES[kind][0]}"
+    if kind is Reproduce:
+        return (
+            f"{verb} needs a table of the paper, one of {', '.join(get_args(Tables))}; for example: {EXAMPLES[kind][0]}"
+        )
     return f"{verb} needs the folder of a run; for example: {EXAMPLES[kind][0]}"
 
 

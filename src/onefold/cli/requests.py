@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from tyro.conf import Positional, UseAppendAction, arg
 
@@ -11,6 +11,7 @@ from onefold.recipe import Recipe
 from onefold.recipes import RECIPES, recipe_named
 
 NAMES = ", ".join(RECIPES)
+Tables = Literal["cifar10", "cifar100", "ablation", "corrupted", "baselines", "tinyimagenet", "imagenet", "costs"]
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,12 @@ class Report:
 
     runs: Positional[Runs]
     """folders of runs, or folders that hold runs"""
-    out: str = "report.html"
-    """the file to write"""
+    out: str | None = None
+    """the file to write; report.html, or with another ending for another format, if nothing is said"""
+    format: Literal["html", "md", "csv", "latex"] = "html"
+    """html: a page with everything; md, csv, latex: the tables"""
+    figures: str | None = None
+    """folder for every picture as SVG and PDF"""
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,39 @@ class Plan:
     fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
 
 
-Request = Demo | Train | Distill | Evaluate | Report | Bench | Plan
+@dataclass(frozen=True)
+class Reproduce:
+    """Runs what is missing of a table of the paper, every row of it, and ends with the report."""
+
+    table: Positional[Annotated[Tables, arg(metavar="TABLE", help=", ".join(get_args(Tables)))]]
+    rows: str | None = None
+    """which of the rows, such as kd,latentbe,latentbe-tdiv-sdiv; teachers for the teachers alone; all, if nothing is
+    said"""
+    members: str | None = None
+    """students of so many teachers only, such as 4; all that the table has, if nothing is said"""
+    seeds: int | None = None
+    """students of each row; as many as the paper has, if nothing is said"""
+    out: str = "runs/reproduce"
+    """folder for the runs, which the tables share, and the page"""
+    dry_run: bool = False
+    """only show the runs, how far each is and what it costs"""
+    minutes: float | None = None
+    """stop after so long with everything saved; the same command goes on"""
+    at_once: int | None = None
+    """runs side by side on the device; 4 of small networks on a GPU, else 1, if nothing is said"""
+    epochs: int | None = None
+    """another length than the paper's, in folders of its own and not compared with the paper"""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N"""
+    precision: Literal["auto", "float32", "bf16"] | None = None
+    """of products; the recipe's, if nothing is said"""
+    root: Annotated[str | None, arg(name="data.root")] = None
+    """folder that holds the data sets"""
+    download: bool = False
+    """fetch the data set if it is not there"""
+
+
+Request = Demo | Train | Distill | Evaluate | Report | Reproduce | Bench | Plan
 EXAMPLES: dict[type[Request], tuple[str, ...]] = {
     Demo: ("onefold demo", "onefold demo --seeds 8 --out runs/demo"),
     Train: (
@@ -187,7 +224,15 @@ EXAMPLES: dict[type[Request], tuple[str, ...]] = {
         "onefold evaluate runs/cifar10/seed-0/teachers runs/cifar10/seed-0/latentbe-tdiv-sdiv",
         "onefold evaluate runs/cifar10/seed-0/latentbe-tdiv-sdiv --all --ood svhn=svhn --data.root data",
     ),
-    Report: ("onefold report runs/cifar10 --out cifar10.html",),
+    Report: (
+        "onefold report runs/cifar10 --out cifar10.html",
+        "onefold report runs/cifar10 --format latex --figures figures",
+    ),
+    Reproduce: (
+        "onefold reproduce cifar10 --dry-run",
+        "onefold reproduce cifar10 --rows kd,latentbe,latentbe-tdiv-sdiv --members 4 --download",
+        "onefold reproduce cifar100 --minutes 25  (on a machine that is lent for half an hour; again to go on)",
+    ),
     Bench: ("onefold bench", "onefold bench --network wrn28x4 --out bench.json"),
     Plan: (
         "onefold plan cifar10",

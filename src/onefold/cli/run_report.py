@@ -8,6 +8,7 @@ from rich.console import Console
 
 from onefold.cli.requests import Evaluate, Report
 from onefold.cli.tables import section_table
+from onefold.cli.terminal import say
 from onefold.report import report
 
 
@@ -25,7 +26,9 @@ def evaluate(request: Evaluate, out: Console) -> None:
 
 
 def write_report(request: Report, out: Console) -> None:
-    page, sections = report(request.runs, request.out)
+    page, sections = report(request.runs, request.out, format=request.format, figures=request.figures)
     for section in sections:
         out.print(section_table(section, out.width))
+    if request.figures is not None:
+        say(f"figures: {Path(request.figures).expanduser()}")
     out.print(str(page), markup=False, emoji=False, highlight=False, soft_wrap=True)

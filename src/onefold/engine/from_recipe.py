@@ -10,8 +10,8 @@ import torch
 
 from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
-from onefold.engine.abreast import Together, abreast, alone
-from onefold.engine.conduct import conduct, conducting
+from onefold.engine.abreast import Going, Together, abreast, alone
+from onefold.engine.conduct import conducting
 from onefold.engine.device import own_randomness
 from onefold.engine.distributed.launch import device_here, world_here
 from onefold.engine.distributed.plan import by_members
@@ -66,7 +66,6 @@ def train_teachers(
         progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
     device = device_here(recipe.device, world)
-    method, perturbation = method_named("supervised"), perturbation_named("none")
     own = todo[world.rank :: world.size] if apart else todo
     together = device.type == "cuda" and len(own) > 1 and (apart or world.size == 1)
     if together:
@@ -74,10 +73,8 @@ def train_teachers(
     shared = Together(progress, len(own))
     going = {}
     for place, m in enumerate(own, 1):
-        seed, about = draw_seed("teacher", recipe.seed, m), {"kind": "teacher", "member": m}
-        job = job_of(recipe, source, method, perturbation, None, seed, device, ALONE if apart else world)
         said = shared.of(place - 1, f"teacher {m}") if together else progress
-        going[m] = conducting(job, runs[m], to_dict(recipe), about | described(recipe, source), said, log)
+        going[m] = teaching(recipe, runs[m], m, source, device, ALONE if apart else world, said, log)
     if together:
         done |= dict(zip(going, abreast(list(going.values()), device), strict=True))
     else:
@@ -90,6 +87,23 @@ def train_teachers(
     return [result for result in done.values() if result is not None]
 
 
+def teaching(
+    recipe: Recipe,
+    run: RunFolder,
+    member: int,
+    source: Source,
+    device: torch.device,
+    world: World,
+    progress: Progress,
+    log: str | None = None,
+) -> Going[Result]:
+    """One teacher, step by step."""
+    method, perturbation = method_named("supervised"), perturbation_named("none")
+    seed, about = draw_seed("teacher", recipe.seed, member), {"kind": "teacher", "member": member}
+    job = job_of(recipe, source, method, perturbation, None, seed, device, world)
+    return conducting(job, run, to_dict(recipe), about | described(recipe, source), progress, log)
+
+
 def distill_run(
     recipe: Recipe,
     folder: Path | str,
@@ -100,6 +114,19 @@ def distill_run(
     log: str | None = None,
 ) -> Result:
     """Trains the recipe's student on the first M teachers in a folder that `train_teachers` has filled."""
+    return alone(distilling(recipe, folder, teachers_folder, source=source, progress=progress, log=log))
+
+
+def distilling(
+    recipe: Recipe,
+    folder: Path | str,
+    teachers_folder: Path | str,
+    *,
+    source: Source | None = None,
+    progress: Progress | None = None,
+    log: str | None = None,
+) -> Going[Result]:
+    """The same, step by step."""
     check_log(log, folder)
     world = world_here()
     progress = Silent() if progress is None or world.rank else progress
@@ -120,7 +147,7 @@ def distill_run(
         check_data(teachers_folder, recipe.members, recipe.data.source, source)
     seed = draw_seed("student", recipe.seed)
     job = job_of(recipe, source, method, perturbation, teachers, seed, device, world)
-    return conduct(job, run, to_dict(recipe), about | described(recipe, source), progress, log)
+    return (yield from conducting(job, run, to_dict(recipe), about | described(recipe, source), progress, log))
 
 
 def described(recipe: Recipe, source: Source) -> dict[str, Any]:

@@ -60,6 +60,12 @@ class Listener:
 LISTENER = Listener()
 
 
+def ask_to_stop() -> None:
+    """The same wish without a signal: every run that is going on saves itself after its step, and stops."""
+    if LISTENER.runs and LISTENER.wish.signal is None:
+        LISTENER.wish.signal = signal.SIGTERM
+
+
 @contextlib.contextmanager
 def interruptions(enabled: bool) -> Iterator[Wish]:
     """Inside, a signal is a wish. Runs side by side share it, and may end in any order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -61,18 +61,24 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     labels = labels.to(logits.device, torch.long)
     if logits.shape[0] > 1:
         logits = torch.cat([log_mean_probabilities(z) for z, _ in _chunks(logits, labels)])[None]
-    return _minimise(logits, labels)
+    return _minimise(lambda: ((z[0], y) for z, y in _chunks(logits, labels)))
 
 
-def _minimise(logits: Tensor, labels: Tensor) -> float:
-    slope, curvature = _derivatives(logits, labels, 1.0)
+def fit_temperature_to(batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> float:
+    """The same of predictions that do not fit into memory: `batches` gives logits `[B, K]` and labels `[B]` anew for
+    each of the ten rounds or so that the search takes."""
+    return _minimise(batches)
+
+
+def _minimise(batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> float:
+    slope, curvature = _derivatives(batches(), 1.0)
     if math.isnan(slope):
         raise ValueError("logits: expected finite validation logits, got NaN or infinite values")
     if slope == 0:  # every temperature is as good
         return 1.0
     # s = - log T; the slope is negative at `low` and positive at `high`.
     s, bound = 0.0, -math.log(LOWEST if slope < 0 else HIGHEST)
-    beyond, _ = _derivatives(logits, labels, math.exp(bound))
+    beyond, _ = _derivatives(batches(), math.exp(bound))
     if beyond == 0 or (beyond < 0) == (slope < 0):
         return LOWEST if slope < 0 else HIGHEST
     low, high = (s, bound) if slope < 0 else (bound, s)
@@ -82,23 +88,24 @@ def _minimise(logits: Tensor, labels: Tensor) -> float:
         if not (low < s + step < high and abs(step) <= last / 2):
             step = (low + high) / 2 - s
         s, last = s + step, abs(step)
-        slope, curvature = _derivatives(logits, labels, math.exp(s))
+        slope, curvature = _derivatives(batches(), math.exp(s))
         low, high = (s, high) if slope < 0 else (low, s)
         if slope == 0 or last <= 1e-13 or high - low <= 1e-14:
             break
     return math.exp(-s)
 
 
-def _derivatives(logits: Tensor, labels: Tensor, inverse: float) -> tuple[float, float]:
+def _derivatives(batches: Iterable[tuple[Tensor, Tensor]], inverse: float) -> tuple[float, float]:
     """First and second derivative of the mean loss by 1/T: means of E_p[d] and Var_p[d], d = z - z_y."""
-    total = torch.zeros(2, dtype=torch.float64, device=logits.device)
-    for z, y in _chunks(logits, labels):
-        d = z[0].double()
+    total, count = torch.zeros(2, dtype=torch.float64), 0
+    for z, y in batches:
+        d = z.double()
         d = d - d.gather(1, y[:, None])
         p = torch.softmax(d * inverse, dim=-1)
         mean = (p * d).sum(dim=-1, keepdim=True)
-        total += torch.stack([mean.sum(), (p * (d - mean).square()).sum()])
-    first, second = (total / labels.shape[0]).tolist()
+        total = total.to(d.device) + torch.stack([mean.sum(), (p * (d - mean).square()).sum()])
+        count += len(y)
+    first, second = (total / count).tolist()
     return first, second
 
 

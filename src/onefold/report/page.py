@@ -1,46 +1,21 @@
-"""Tables and pictures as one HTML file that needs nothing else: no network, no scripts."""
+"""Tables and pictures as one HTML file that needs nothing else: no network, no other file."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+import re
+from collections.abc import Sequence
 from typing import Any
 
-from onefold.report.runs import collect
-from onefold.report.table import Row, Section, cell, headings, sections
-from onefold.run import write_aside
+from onefold.report.grid import Grid
+from onefold.report.missing import missing
+from onefold.report.table import Row, Section
+
+Tables = Sequence[tuple[Section, Sequence[Grid], Sequence[str]]]
 
 
-def report(
-    paths: Iterable[Path | str],
-    out: Path | str = "report.html",
-    *,
-    title: str = "onefold report",
-    introduction: Sequence[str] = (),
-) -> tuple[Path, list[Section]]:
-    """Writes the page for every run under the folders; gives its path and the tables on it."""
-    answers, notes = collect(paths)
-    if not answers:
-        raise ValueError("; ".join(notes) or "no run to report on; give the folder of a finished one")
-    tables = sections(answers)
-    out = Path(out).expanduser()
-    if out.is_dir():
-        raise ValueError(f"out: {out} is a folder; name a file in it, such as {out / 'report.html'}")
-    content = page(tables, title, introduction, notes)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_aside(out, content.encode())
-    except OSError as error:
-        raise ValueError(f"out: cannot write {out} ({error.strerror}); choose another file") from None
-    return out.resolve(), tables
-
-
-def page(tables: Sequence[Section], title: str, introduction: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
+def page(tables: Tables, title: str, introduction: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
     import jinja2  # this and matplotlib are loaded when there is something to draw
-
-    from onefold.report.diagram import FEW
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("onefold.report", "."),
@@ -53,62 +28,91 @@ def page(tables: Sequence[Section], title: str, introduction: Sequence[str] = ()
         title=title,
         introduction=introduction,
         notes=notes,
-        few=FEW,
-        sections=[as_shown(section) for section in tables],
+        sections=[as_shown(number, *table) for number, table in enumerate(tables)],
     )
 
 
-def as_shown(section: Section) -> dict[str, Any]:
+def as_shown(number: int, section: Section, grids: Sequence[Grid], sentences: Sequence[str]) -> dict[str, Any]:
     """A section as the template takes it."""
-    examples = section.rows[0].examples
-    networks = max(row.networks for row in section.rows)
-    caption = f"{examples:,} test images."
-    if networks > 1:
-        caption += " Mean and standard deviation over the networks of a row."
     return {
+        "id": f"section-{number}",
         "title": section.title,
-        "caption": caption,
-        "headings": headings(section.columns),
+        "sentences": sentences,
+        "grids": grids,
         "columns": section.columns,
-        "pooled": networks > 1,
-        "rows": [shown_row(row, section) for row in section.rows],
+        "pictures": [drawn(number, picture) for picture in pictures_of(section)],
+        "missing": missing(section),
+        "recipe": recipe_of(section),
+        "environments": environments(section),
         "origins": [origin for row in section.rows for origin in origins(row)],
-        "environment": environment_of(section),
     }
 
 
-def shown_row(row: Row, section: Section) -> dict[str, Any]:
+def pictures_of(section: Section) -> Sequence[Any]:
+    from onefold.report.pictures import pictures
+
+    return pictures(section)
+
+
+def drawn(number: int, picture: Any) -> dict[str, Any]:
     from markupsafe import Markup
 
-    from onefold.report.diagram import reliability_svg
+    from onefold.report.pictures.render import panel_svg, swatch_svg
 
-    count = "1 network" if row.networks == 1 else f"{row.networks} networks"
-    if row.label.startswith("ensemble"):
-        count = count.replace("network", "ensemble")
     return {
-        "label": row.label,
-        "cells": [cell(row, column) for column in section.columns],
-        "picture": Markup(reliability_svg(row.reliability, f"{row.label}, {section.title}")),
-        "summary": f"{count}, ECE {row.mean('ece'):.4f}",
+        "id": f"section-{number}-{picture.name}",
+        "title": picture.title,
+        "caption": picture.caption,
+        "columns": picture.columns,
+        "legend": [(label, Markup(swatch_svg(style))) for label, style in picture.legend],
+        "panels": [
+            {"title": panel.title, "svg": Markup(panel_svg(panel, f"p{number}-{picture.name}-{k}"))}
+            for k, panel in enumerate(picture.panels)
+        ],
     }
+
+
+def recipe_of(section: Section) -> list[tuple[str, str]]:
+    """Every field of the recipes, and where rows differ, which has what."""
+    names = list(dict.fromkeys(name for row in section.rows for name in row.first.setting))
+    fields = []
+    for name in names:
+        held = [(row.label, row.first.setting[name]) for row in section.rows if name in row.first.setting]
+        values = {repr(value) for _, value in held}
+        if len(values) == 1:
+            fields.append((name, str(held[0][1])))
+        else:
+            fields.append((name, "; ".join(f"{label}: {value}" for label, value in held)))
+    return fields
+
+
+def environments(section: Section) -> list[str]:
+    """Versions and hardware of the runs, each kind once."""
+    found: dict[str, list[str]] = {}
+    for row in section.rows:
+        for answer in row.answers:
+            flat = answer.env | (answer.env.get("libraries") or {})
+            said = [f"{k} {v}" for k, v in flat.items() if isinstance(v, str | int | float)]
+            if said:
+                found.setdefault(", ".join(said), []).append(row.label)
+    if len(found) == 1:
+        return list(found)
+    return [f"{', '.join(dict.fromkeys(labels))}: {said}" for said, labels in found.items()]
 
 
 def origins(row: Row) -> list[dict[str, Any]]:
-    temperatures = row.values.get("temperature") or [math.nan] * row.networks
+    temperatures = row.values.get("temperature", [])
+    known = temperatures if len(temperatures) == row.networks else [math.nan] * row.networks
     return [
         {
             "label": row.label,
             "seed": answer.seed,
             "temperature": "–" if math.isnan(temperature) else f"{temperature:.3f}",
-            "folder": os.path.commonpath(answer.paths),
+            "folder": str(answer.folder),
         }
-        for answer, temperature in zip(row.answers, temperatures, strict=True)
+        for answer, temperature in zip(row.answers, known, strict=True)
     ]
 
 
-def environment_of(section: Section) -> str:
-    """Versions and hardware of the runs, where they agree."""
-    found = [answer.env for row in section.rows for answer in row.answers]
-    flat = [env | env.get("libraries", {}) for env in found]
-    common = {k: v for k, v in flat[0].items() if all(env.get(k) == v for env in flat)} if flat else {}
-    return ", ".join(f"{name} {value}" for name, value in common.items() if isinstance(value, str | int | float))
+def slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -1,173 +1,140 @@
-"""The runs of some folders, as networks that answered for a test split."""
+"""The runs of some folders, as networks and ensembles whose answers for a test split have been measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from onefold.metrics import evaluate_predictions, log_mean_probabilities
 from onefold.recipe import from_dict, leaves
+from onefold.report.answers import METHODS, PERTURBATIONS, SINGLE, SPEED, Answers
+from onefold.report.ensembles import ensembles, optional, shown
+from onefold.report.measured import measured
+from onefold.report.measurements import read_measurements
+from onefold.report.stored import stored
 from onefold.run import RunFolder
+from onefold.run import leaves as dictionary_leaves
 
 # Fields that tell repetitions of one experiment apart, or change nothing that comes out.
-REPEATED = {
-    "name",
-    "seed",
-    "device",
-    "compile",
-    "eval_every",
-    "diversity_every",
-    "data.root",
-    "data.download",
-    "data.workers",
-}
-METHODS = {"kd": "KD", "aekd": "AE-KD", "proxy-end2": "Proxy-EnD²", "be": "BE", "latentbe": "LatentBE"}
-PERTURBATIONS = {
-    "none": "",
-    "gaussian": " + Gaussian",
-    "ods": " + ODS",
-    "confods": " + ConfODS",
-    "tdiv": " + TDiv",
-    "tdiv-sdiv": " + TDiv-SDiv",
-}
-SPEED = "speed.json"  # {"ms_per_image": ..., "passes": ...}, where somebody has measured it
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """What one network, or one ensemble, answered: log-probabilities `[N, K]` and labels `[N]`."""
-
-    label: str
-    setting: dict[str, Any]  # fields of the recipe that make it the same experiment as another
-    seed: int
-    paths: tuple[Path, ...]
-    test: tuple[Tensor, Tensor]
-    val: tuple[Tensor, Tensor] | None
-    env: dict[str, Any]
-    ms_per_image: float | None = None
-
-    def metrics(self) -> dict[str, float]:
-        """Every metric of the test split, those after temperature scaling too where there is a validation split."""
-        logits, labels = self.test
-        val_logits, val_labels = self.val if self.val is not None else (None, None)
-        return evaluate_predictions(logits, labels, val_logits=val_logits, val_labels=val_labels)
+REPEATED = {"name", "seed", "device", "compile", "eval_every", "diversity_every", "data.root", "data.download"}
+REPEATED |= {"data.workers", "parallel.mode", "parallel.teachers", "minutes", "log_every", "fast"}
 
 
 def collect(paths: Iterable[Path | str]) -> tuple[list[Answers], list[str]]:
-    """Everything that answered under the folders, and a note for each run that is left out.
+    """Everything that answered under the folders, and a sentence for each run that is left out or incomplete.
 
-    A folder is a run, or holds runs at any depth. Teachers that lie side by side also answer as an ensemble. A run
-    that is named itself has to be finished; one found in a folder is left out if it is not.
+    A folder is a run, or holds runs at any depth. Teachers that lie side by side also answer as ensembles of the first
+    2, 3, ... of them. Of a run, nothing is kept that grows with the number of its predictions.
     """
     answers: list[Answers] = []
     notes: list[str] = []
-    ensembles: dict[Path, list[Answers]] = {}
-    for run, by_name in dict(found(paths)).items():
+    teachers: dict[Path, list[Answers]] = {}
+    for run in dict.fromkeys(found(paths)):
         folder = RunFolder(run)
-        if not by_name and not folder.finished:
-            notes.append(f"{run} is not finished and is left out")
+        try:
+            answer = read(folder, notes)
+        except (ValueError, OSError) as error:
+            notes.append(str(error) if str(run) in str(error) else f"{run}: {error}")
             continue
-        answer = read(folder)
         answers.append(answer)
-        if is_teacher(folder):
-            ensembles.setdefault(run.parent, []).append(answer)
-    answers += [together(teachers) for teachers in ensembles.values() if len(teachers) > 1]
+        notes += answer.measurements.problems
+        if folder.about.get("kind") == "teacher":
+            teachers.setdefault(run.parent, []).append(answer)
+    for group in teachers.values():
+        try:
+            answers += ensembles(group)
+        except (ValueError, OSError) as error:
+            notes.append(str(error))
     return answers, notes
 
 
-def found(paths: Iterable[Path | str]) -> Iterable[tuple[Path, bool]]:
-    """Every run folder, and whether it was named itself."""
+def found(paths: Iterable[Path | str]) -> Iterable[Path]:
+    """Every run folder."""
     for given in paths:
         path = Path(given).expanduser()
         if not path.is_dir():
             raise ValueError(f"{given}: there is no such folder; give the folder of a run, or one that holds runs")
         if RunFolder(path).started:
-            yield path.resolve(), True
+            yield path.resolve()
             continue
-        runs = sorted(file.parent.resolve() for file in path.rglob("recipe.json"))
+        runs = {file.parent.resolve() for name in ("recipe.json", "result.json") for file in path.rglob(name)}
         if not runs:
             raise ValueError(
                 f"{given}: there is no run in this folder; 'onefold train' and 'onefold distill' make them"
             )
-        yield from ((run, False) for run in runs)
+        yield from sorted(runs, key=lambda run: (run.parent, len(run.name), run.name))  # teacher-10 after teacher-9
 
 
-def read(folder: RunFolder) -> Answers:
-    """The answers of one finished run."""
-    _ = folder.result  # refuses a run that is not finished
-    recipe = from_dict(folder.recipe)
-    test = tensors(folder, "test")
+def read(folder: RunFolder, notes: list[str]) -> Answers:
+    """One finished run, measured; what can be done without is noted where it is missing."""
+    about = folder.about
+    setting, seed = setting_of(folder.recipe, about)
+    if not folder.finished:
+        raise ValueError(f"{folder.path} is not finished{reached(folder, about)}; run its command again to go on")
+    seconds = folder.result.get("seconds")
+    test = stored(folder.path / "predictions" / "test.npz")
     if test is None:
         raise ValueError(f"{folder.path}: there are no predictions of a test split, which a report is about")
-    teacher = is_teacher(folder)
-    setting = {name: value for name, value in leaves(recipe).items() if name not in REPEATED}
-    if teacher:
-        setting = {name: value for name, value in setting.items() if not name.startswith("distill.")}
-        label = "single network"
+    numbers = measured(test, stored(folder.path / "predictions" / "val.npz"))
+    measurements = read_measurements(folder.path)
+    method = str(about.get("method", setting.get("distill.method")))
+    perturbation = str(about.get("perturbation", setting.get("distill.perturbation", "none")))
+    members = int(setting.get("members") or about.get("members") or 1)
+    single = about.get("kind") == "teacher" or method == "supervised"
+    if single:
+        label, members = SINGLE, 1
+        method, perturbation = "supervised", "none"
+        setting = {n: v for n, v in setting.items() if n != "members" and not n.startswith("distill.")}
     else:
-        perturbation = recipe.distill.perturbation
-        label = METHODS.get(recipe.distill.method, recipe.distill.method)
+        label = "Single KD" if (method, members) == ("kd", 1) else METHODS.get(method, method)
         label += PERTURBATIONS.get(perturbation, f" + {perturbation}")
+    times = measurements.costs
     return Answers(
-        label=label,
-        setting=setting,
-        seed=recipe.seed,
-        paths=(folder.path,),
-        test=test,
-        val=tensors(folder, "val"),
-        env=optional_json(folder, "env.json"),
-        ms_per_image=optional_json(folder, SPEED).get("ms_per_image"),
+        label,
+        "single" if single else "student",
+        method,
+        perturbation,
+        members,
+        setting,
+        seed,
+        (folder.path,),
+        **shown(numbers),
+        env=optional(folder, "env.json", notes),
+        seconds=times.train_seconds if times is not None and times.train_seconds is not None else seconds,
+        ms_per_image=optional(folder, SPEED, notes).get("ms_per_image"),
+        log=logged(folder, notes),
+        measurements=measurements,
     )
 
 
-def is_teacher(folder: RunFolder) -> bool:
-    return folder.about.get("kind") == "teacher"
+def setting_of(recipe: dict[str, Any], about: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """What makes a run the same experiment as another, and its seed. A run from Python has no recipe of ours."""
+    if about.get("kind") == "python" or recipe.get("source") == "python":
+        record = dictionary_leaves(recipe)
+        record |= {"data.source": "data given in Python", "members": about.get("members", 1)}
+        record |= {"distill.method": about.get("method"), "distill.perturbation": about.get("perturbation")}
+        record |= {"teachers": about.get("teachers_are")}  # other teachers are another experiment
+    else:
+        record = leaves(from_dict(recipe))
+    return {name: value for name, value in record.items() if name not in REPEATED}, int(record.get("seed", 0))
 
 
-def together(teachers: list[Answers]) -> Answers:
-    """The ensemble of some teachers: the mean of their probabilities."""
-    first = teachers[0]
-    for other in teachers[1:]:
-        if not torch.equal(other.test[1], first.test[1]) or other.setting != first.setting:
-            raise ValueError(
-                f"{other.paths[0]} and {first.paths[0]}: expected teachers of one ensemble side by side, "
-                "got other test labels or another recipe"
-            )
-
-    def mean(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        return log_mean_probabilities(torch.stack([logits for logits, _ in pairs])), pairs[0][1]
-
-    vals = [teacher.val for teacher in teachers if teacher.val is not None]
-    times = [teacher.ms_per_image for teacher in teachers if teacher.ms_per_image is not None]
-    parent = first.paths[0].parent
-    measured = optional_json(RunFolder(parent), SPEED).get("ms_per_image")
-    return Answers(
-        label=f"ensemble of {len(teachers)}",
-        setting=first.setting,
-        seed=first.seed,
-        paths=tuple(path for teacher in teachers for path in teacher.paths),
-        test=mean([teacher.test for teacher in teachers]),
-        val=mean(vals) if len(vals) == len(teachers) else None,
-        env=first.env,
-        # Each network is asked in turn: without a measurement of its own, the ensemble takes as long as they do.
-        ms_per_image=measured or (sum(times) if len(times) == len(teachers) else None),
-    )
+def reached(folder: RunFolder, about: dict[str, Any]) -> str:
+    """How far an unfinished run has come, in brackets."""
+    try:
+        last = folder.metrics()[-1]
+    except (ValueError, LookupError, OSError):
+        return ""
+    val = [line for line in folder.metrics() if line.get("kind") == "val"][-1:]
+    detail = f", validation accuracy {100 * val[0]['acc']:.1f}% and NLL {val[0]['nll']:.3f}" if val else ""
+    of = f" of {about['steps']:,}" if isinstance(about.get("steps"), int) else ""
+    return f" (step {last.get('step', 0):,}{of}, epoch {last.get('epoch', 0)}{detail})"
 
 
-def tensors(folder: RunFolder, split: str) -> tuple[Tensor, Tensor] | None:
-    """Log-probabilities `[N, K]` and labels `[N]` of a split."""
-    arrays = folder.predictions(split)
-    if arrays is None:
-        return None
-    labels, logits = arrays
-    return torch.from_numpy(np.asarray(logits)), torch.from_numpy(np.asarray(labels)).long()
-
-
-def optional_json(folder: RunFolder, name: str) -> dict[str, Any]:
-    return folder.read_json(name) if (folder.path / name).exists() else {}
+def logged(folder: RunFolder, notes: list[str]) -> tuple[dict[str, Any], ...]:
+    """The lines of the log."""
+    try:
+        return tuple(line for line in folder.metrics() if isinstance(line, dict))
+    except (ValueError, OSError) as error:
+        notes.append(f"{error}; its curves are left out")
+        return ()

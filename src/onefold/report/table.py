@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from onefold.metrics import Classification, Reliability
-from onefold.report.runs import METHODS, PERTURBATIONS, Answers
+from onefold.metrics import Reliability
+from onefold.report.answers import METHODS, PERTURBATIONS, Answers
+from onefold.report.measured import pooled
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Row:
     label: str
     answers: tuple[Answers, ...]
     values: dict[str, list[float]]
-    reliability: Reliability
+    before: Reliability
+    after: Reliability | None
 
     def mean(self, key: str) -> float | None:
         values = self.values.get(key)
@@ -51,21 +53,26 @@ class Row:
         return statistics.stdev(values) if len(values) > 1 else None
 
     @property
+    def first(self) -> Answers:
+        return self.answers[0]
+
+    @property
     def networks(self) -> int:
         return len(self.answers)
 
     @property
     def examples(self) -> int:
-        return len(self.answers[0].test[1])
+        return self.first.examples
 
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """The rows of one data set and network."""
+    """The rows of one data set and network; `sizes` are the ensembles of the first 1, 2, ... teachers."""
 
     data: str
     network: str
     rows: tuple[Row, ...]
+    sizes: tuple[Row, ...] = ()
 
     @property
     def title(self) -> str:
@@ -76,37 +83,62 @@ class Section:
         """Those that some row has."""
         return tuple(column for column in COLUMNS if any(row.values.get(column.key) for row in self.rows))
 
+    def of_kind(self, kind: str) -> list[Row]:
+        return [row for row in self.rows if row.first.kind == kind]
+
 
 def sections(answers: Sequence[Answers]) -> list[Section]:
     """The answers as tables, one for each data set and network."""
-    groups: dict[tuple[str, str], list[Answers]] = {}
+    groups: dict[tuple[object, ...], list[Answers]] = {}
     for answer in answers:
         groups.setdefault((answer.setting["data.source"], answer.setting["network"]), []).append(answer)
-    return [Section(data, network, tuple(rows(group))) for (data, network), group in groups.items()]
+    return [
+        Section(str(data), str(network), tuple(rows(chosen(group))), tuple(sizes(group)))
+        for (data, network), group in groups.items()
+    ]
+
+
+def chosen(answers: Sequence[Answers]) -> list[Answers]:
+    """Without ensembles of some of the teachers only, but for those that a student learnt from."""
+    wanted = {answer.members for answer in answers if answer.kind == "student"}
+    largest: dict[object, int] = {}
+    for answer in answers:
+        if answer.kind == "ensemble":
+            largest[answer.folder] = max(answer.members, largest.get(answer.folder, 0))
+    return [a for a in answers if a.kind != "ensemble" or a.members in wanted or a.members == largest[a.folder]]
+
+
+def sizes(answers: Sequence[Answers]) -> list[Row]:
+    """The ensembles of 1, 2, ... teachers, where some are of more than two; of one, the teachers themselves."""
+    together = [answer for answer in answers if answer.kind == "ensemble"]
+    if max((answer.members for answer in together), default=0) < 3:
+        return []
+    return [row for row in rows([a for a in answers if a.kind == "single"]) if row.networks > 1] + rows(together)
 
 
 def rows(answers: Sequence[Answers]) -> list[Row]:
     """One row for each experiment: single networks first, then the ensemble, then the students in the paper's order."""
     groups: dict[tuple[object, ...], list[Answers]] = {}
     for answer in sorted(answers, key=place):
-        groups.setdefault((answer.label, *answer.setting.items()), []).append(answer)
+        key = tuple(sorted((name, repr(value)) for name, value in answer.setting.items()))
+        groups.setdefault((answer.label, key), []).append(answer)
     labels = distinct([group[0] for group in groups.values()])
     return [row_of(label, group) for label, group in zip(labels, groups.values(), strict=True)]
 
 
-def place(answer: Answers) -> tuple[int, int, str]:
+def place(answer: Answers) -> tuple[int, int, str, int, int]:
     """Where a row stands."""
-    if answer.label == "single network":
-        return -2, 0, ""
-    if answer.label.startswith("ensemble"):
-        return -1, int(answer.setting["members"]), ""
-    names = list(METHODS)
-    method, perturbation = answer.setting["distill.method"], answer.setting["distill.perturbation"]
-    known = list(PERTURBATIONS)
+    if answer.kind == "single":
+        return -2, 0, "", 0, answer.seed
+    if answer.kind == "ensemble":
+        return -1, answer.members, "", 0, answer.seed
+    names, known = list(METHODS), list(PERTURBATIONS)
     return (
-        names.index(method) if method in names else len(names),
-        known.index(perturbation) if perturbation in known else len(known),
+        names.index(answer.method) if answer.method in names else len(names),
+        known.index(answer.perturbation) if answer.perturbation in known else len(known),
         answer.label,
+        answer.members,
+        answer.seed,
     )
 
 
@@ -115,23 +147,24 @@ def distinct(firsts: Sequence[Answers]) -> list[str]:
     labels = []
     for answer in firsts:
         same = [other for other in firsts if other.label == answer.label]
-        differing = [name for name, value in answer.setting.items() if any(o.setting[name] != value for o in same)]
-        detail = ", ".join(f"{name} {answer.setting[name]}" for name in differing)
+        names = [n for n, v in answer.setting.items() if any(o.setting.get(n) != v for o in same)]
+        detail = ", ".join(
+            f"{answer.setting[name]} teachers" if name == "members" else f"{name} {answer.setting[name]}"
+            for name in names
+        )
         labels.append(f"{answer.label} ({detail})" if detail else answer.label)
     return labels
 
 
 def row_of(label: str, answers: Sequence[Answers]) -> Row:
     values: dict[str, list[float]] = {}
-    pooled = Classification(answers[0].test[0].shape[-1])
     for answer in answers:
-        measured = answer.metrics()
-        if answer.ms_per_image is not None:
-            measured["ms"] = answer.ms_per_image
-        for key, value in measured.items():
+        times = {} if answer.ms_per_image is None else {"ms": answer.ms_per_image}
+        for key, value in (answer.metrics | times).items():
             values.setdefault(key, []).append(value)
-        pooled.update(*answer.test)
-    return Row(label, tuple(answers), values, pooled.reliability())
+    after = [answer.after for answer in answers if answer.after is not None]
+    every = pooled(after) if len(after) == len(answers) else None
+    return Row(label, tuple(answers), values, pooled([answer.before for answer in answers]), every)
 
 
 def cell(row: Row, column: Column) -> tuple[str, str]:

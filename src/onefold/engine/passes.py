@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from onefold.methods import AnyStudent, Method, Perturbing
+from onefold.methods import AnyStudent, Method, Perturbing, method_named, perturbation_named
+from onefold.recipe import Recipe
 
 # Forward and backward passes that finding the direction takes, of teachers and of student members.
 DIRECTION = {"ods": (1, 1, 0, 0), "confods": (1, 1, 0, 0), "tdiv": (2, 1, 0, 0), "tdiv-sdiv": (2, 1, 2, 1)}
@@ -61,3 +62,10 @@ def tiny(method: Method, members: int) -> AnyStudent:
     """A student of the method, whatever it is made of."""
     with torch.random.fork_rng(devices=[]):
         return method.student(nn.Linear(2, 2), members, torch.zeros(2, 2))
+
+
+def passes_of_step(recipe: Recipe, *, student: bool) -> int:
+    """Forward passes that a step of a recipe's student, or of one of its teachers, is worth."""
+    method = method_named(recipe.distill.method if student else "supervised")
+    perturbation = perturbation_named(recipe.distill.perturbation if student else "none")
+    return passes_of(method, perturbation, recipe.members).equivalents

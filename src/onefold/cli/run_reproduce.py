@@ -1,0 +1,102 @@
+"""`onefold reproduce`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from onefold.cli.requests import Reproduce
+from onefold.cli.tables import section_table
+from onefold.cli.terminal import display, say
+from onefold.engine.device import device_named
+from onefold.engine.distributed import world_here
+from onefold.reproduce import TABLES, Changes, Task, reproduce, tasks_of
+
+
+def run(request: Reproduce, out: Console) -> None:
+    if world_here().size > 1:
+        raise ValueError(
+            "reproduce runs in one process; after the teachers are there, start it once for each GPU, with --device "
+            "cuda:N and rows of its own"
+        )
+    changes = changes_of(request)
+    folder = Path(request.out).expanduser()
+    tasks = tasks_of(TABLES[request.table], folder, changes)
+    for task in tasks:
+        task.check()
+    if request.dry_run:
+        out.print(plan_table(tasks))
+        say(told(tasks))
+        return
+    device_named(request.device)  # refused before data are read
+    say(told(tasks))
+    with display() as shown:
+        stage = shown.stage(request.table)
+        made = reproduce(
+            request.table, folder, stage=stage, changes=changes, at_once=request.at_once, minutes=request.minutes
+        )
+    for section in made.sections:
+        out.print(section_table(section, out.width))
+    for failure in made.outcome.failures:
+        say(f"failed: {failure}")
+    missing = sum(not task.finished for task in tasks)
+    if made.outcome.stopped:
+        say(f"stopped after {request.minutes:g} minutes with everything saved; the same command goes on")
+    if missing:
+        say(f"{missing} of {len(tasks)} runs are still to be done")
+    also = TABLES[request.table].also
+    if also and not missing:
+        say(f"the table also needs {also}; the page says how to measure what is missing")
+    if made.page is not None:
+        out.print(str(made.page), markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+def changes_of(request: Reproduce) -> Changes:
+    if request.epochs is not None and request.epochs < 1:
+        raise ValueError(f"--epochs: expected at least 1, got {request.epochs}")
+    try:
+        members = tuple(int(word) for word in words(request.members))
+    except ValueError:
+        raise ValueError(f"--members: expected numbers of teachers such as 4,8, got '{request.members}'") from None
+    return Changes(
+        rows=words(request.rows),
+        members=members,
+        seeds=request.seeds,
+        epochs=request.epochs,
+        device=request.device,
+        precision=request.precision,
+        root=request.root,
+        download=request.download,
+    )
+
+
+def words(listed: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in (listed or "").split(",") if word.strip())
+
+
+def plan_table(tasks: Sequence[Task]) -> Table:
+    """Every run with its state and what it costs."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading, justify in (("run", "left"), ("state", "left"), ("passes", "right"), ("folder", "left")):
+        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for task in tasks:
+        state, _ = task.state()
+        table.add_row(Text(task.title), state, f"{task.passes:,}", Text(shlex.quote(str(task.run))))
+    return table
+
+
+def told(tasks: Sequence[Task]) -> str:
+    """How much there is, and how much of it is left, in forward passes over the training images."""
+    whole = sum(task.passes for task in tasks)
+    left = sum(task.passes * (1 - task.state()[1]) for task in tasks)
+    done = sum(task.finished for task in tasks)
+    return (
+        f"{len(tasks)} runs, {done} of them done; {left:,.0f} of {whole:,} passes left (forward passes of the training "
+        "images through one network; a backward pass counts twice)"
+    )

@@ -1,0 +1,55 @@
+"""What a report is made of: one network's answers, or one ensemble's, measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onefold.metrics import Reliability
+from onefold.report.measurements import Measurements
+
+METHODS = {"kd": "KD", "aekd": "AE-KD", "proxy-end2": "Proxy-EnD²", "be": "BE", "latentbe": "LatentBE"}
+PERTURBATIONS = {
+    "none": "",
+    "gaussian": " + Gaussian",
+    "ods": " + ODS",
+    "confods": " + ConfODS",
+    "tdiv": " + TDiv",
+    "tdiv-sdiv": " + TDiv-SDiv",
+}
+SPEED = "speed.json"  # {"ms_per_image": ..., "passes": ...}, where somebody has measured it
+SINGLE = "single network"
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What one network, or one ensemble, answered, and how good that was."""
+
+    label: str
+    kind: str  # "single", "ensemble" or "student"
+    method: str
+    perturbation: str
+    members: int  # of an ensemble; of the teachers of a student; 1 of a single network
+    setting: dict[str, Any]  # fields of the recipe that make it the same experiment as another
+    seed: int
+    paths: tuple[Path, ...]
+    metrics: dict[str, float]  # of the test split, those after temperature scaling too where there is a val split
+    before: Reliability
+    after: Reliability | None
+    examples: int
+    env: dict[str, Any]
+    seconds: float | None = None  # that training took
+    ms_per_image: float | None = None
+    log: tuple[dict[str, Any], ...] = ()
+    measurements: Measurements = field(default_factory=Measurements)
+
+    @property
+    def passes(self) -> int:
+        """How many times an image goes through a network for one answer."""
+        return self.members if self.kind == "ensemble" or self.method == "be" else 1
+
+    @property
+    def folder(self) -> Path:
+        """The folder to name: that of the teachers for an ensemble."""
+        return self.paths[0].parent if self.kind == "ensemble" else self.paths[0]

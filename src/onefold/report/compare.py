@@ -1,0 +1,88 @@
+"""The paper's numbers for a row, where its recipe is one of the paper's."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from onefold.paper import Entry, found
+from onefold.recipe import Recipe, leaves
+from onefold.recipes import cifar10, cifar100, imagenet, tiny_imagenet_r18, tiny_imagenet_wrn
+from onefold.report.answers import Answers
+from onefold.report.runs import REPEATED
+
+DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "TinyImageNet", "imagenet": "ImageNet-1k"}
+NETWORKS = {"wrn28x1": "WRN28x1", "wrn28x4": "WRN28x4", "resnet18-small": "R18", "resnet50": "R50"}
+STUDENTS = {"kd": "KD", "aekd": "AE-KD", "proxy-end2": "Proxy-EnD2", "be": "KD + BE", "latentbe": "KD + LatentBE"}
+PERTURBED = {"none": "", "confods": " + ConfODS", "tdiv": " + TDiv", "tdiv-sdiv": " + TDiv-SDiv"}
+METRICS = {"acc": "ACC", "nll": "NLL", "ece": "ECE", "cnll": "cNLL", "cece": "cECE"}
+# What the paper has in several values, and how it is computed, makes a recipe no other.
+FREE = REPEATED | {"members", "precision", "data.skip_unreadable", "distill.method", "distill.perturbation"}
+
+
+@functools.cache
+def recipes() -> dict[tuple[str, str], Recipe]:
+    """The paper's recipes by data set and network."""
+    made = [make() for make in (cifar10, cifar100, tiny_imagenet_r18, tiny_imagenet_wrn, imagenet)]
+    return {(recipe.data.source, recipe.network): recipe for recipe in made}
+
+
+def departures(answer: Answers) -> list[str] | None:
+    """What a run does otherwise than the paper; None where the paper has no such data set and network."""
+    recipe = recipes().get((str(answer.setting["data.source"]), str(answer.setting["network"])))
+    if recipe is None:
+        return None
+    wanted = {name: value for name, value in leaves(recipe).items() if name not in FREE}
+    if answer.method != "aekd":
+        wanted.pop("distill.cap")
+    return [
+        f"{name} {answer.setting[name]} (the paper's is {value})"
+        for name, value in wanted.items()
+        if name in answer.setting and answer.setting[name] != value
+    ]
+
+
+def of_paper(answer: Answers, corrupted: bool = False, table: str | None = None) -> dict[str, Entry]:
+    """The paper's numbers of such a network, by our names of the metrics; empty where it has none."""
+    if departures(answer) != []:
+        return {}
+    data = DATA[str(answer.setting["data.source"])] + ("-C" if corrupted else "")
+    network = NETWORKS[str(answer.setting["network"])]
+    rows: dict[str, Entry] = {}
+    for name, asked in names(answer):
+        rows = rows or found(data, network, name, asked, table)
+    names_of = {paper: ours for ours, paper in METRICS.items()} | {"inference_ms_per_image_rtx3090": "ms"}
+    names_of["train_hours_rtx3090"] = "hours"
+    return {names_of[metric]: entry for metric, entry in rows.items()}
+
+
+def names(answer: Answers) -> list[tuple[str, str | None]]:
+    """What the paper may call it, and the teacher it names beside."""
+    if answer.kind == "single":
+        return [("Base (w/o distillation)", None)]
+    if answer.kind == "ensemble":
+        return [(f"DE-{answer.members}", None), (f"DE-{answer.members} teacher", None)]
+    if (answer.method, answer.perturbation, answer.members) == ("kd", "none", 1):
+        return [("Single KD", None)]
+    if answer.method not in STUDENTS or answer.perturbation not in PERTURBED:
+        return []
+    perturbed, teacher = PERTURBED[answer.perturbation], f"DE-{answer.members}"
+    called: list[tuple[str, str | None]] = [(STUDENTS[answer.method] + perturbed, teacher)]
+    if answer.method == "latentbe":
+        called.append((f"LatentBE-{answer.members}{perturbed}", teacher))
+    return called
+
+
+def units(mean: float, entry: Entry) -> float | None:
+    """How far a mean is from the paper's, in deviations of the paper's; None where it gives none, or zero."""
+    return (mean - entry.mean) / entry.std if entry.std else None
+
+
+def reasons(answers: list[Answers]) -> list[str]:
+    """Why rows of a data set and network that the paper has are not compared with it."""
+    said: dict[str, Any] = {}
+    for answer in answers:
+        differing = departures(answer)
+        if differing:
+            said.setdefault("; ".join(differing), []).append(answer.label)
+    return [f"Not compared with the paper: {', '.join(dict.fromkeys(who))}, by {what}." for what, who in said.items()]

@@ -1,0 +1,81 @@
+"""The tables as Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from onefold.report.grid import Grid, Number
+from onefold.report.table import Section
+
+Tables = Sequence[tuple[Section, Sequence[Grid], Sequence[str]]]  # a section, its tables and its sentences
+LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
+LATEX |= {"^": r"\textasciicircum{}", "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "²": "$^2$"}
+LATEX |= {"σ": r"$\sigma$", "–": "--"}
+NOTHING = "There is no finished run to report on."
+CSV = ("data", "network", "table", "row", "column", "mean", "deviation", "paper", "paper_deviation", "in_deviations")
+
+
+def markdown(title: str, tables: Tables, notes: Sequence[str]) -> str:
+    lines = [f"# {title}", ""]
+    if not tables:
+        lines += [NOTHING, ""]
+    for section, grids, sentences in tables:
+        lines += [f"## {section.title}", "", *(f"- {sentence}" for sentence in sentences), ""]
+        for grid in grids:
+            lines += [f"### {grid.title}", "", grid.caption, ""] if grid.caption else [f"### {grid.title}", ""]
+            lines.append(f"| {grid.first} | " + " | ".join(grid.headings) + " |")
+            lines.append("| --- |" + " ---: |" * len(grid.headings))
+            for label, cells in grid.rows:
+                lines.append("| " + " | ".join([label.replace("|", "\\|"), *(worded(cell) for cell in cells)]) + " |")
+            lines.append("")
+    if notes:
+        lines += ["## Left out", "", *(f"- {note}" for note in notes), ""]
+    return "\n".join(lines)
+
+
+def worded(cell: Number) -> str:
+    """A number in one line."""
+    text = cell.text + (f" ± {cell.spread}" if cell.spread else "")
+    return text + (f" (paper {cell.papers}, {cell.difference})" if cell.papers and cell.mean is not None else "")
+
+
+def comma_separated(tables: Tables) -> str:
+    """One line for each number, so that any program can take it up."""
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(CSV)
+    for section, grids, _ in tables:
+        for grid in grids:
+            for label, cells in grid.rows:
+                for heading, cell in zip(grid.headings, cells, strict=True):
+                    paper = cell.paper
+                    numbers = [cell.mean, cell.deviation, paper and paper.mean, paper and paper.std, cell.in_deviations]
+                    shown = ["" if number is None else repr(number) for number in numbers]
+                    writer.writerow([section.data, section.network, grid.name, label, bare(heading), *shown])
+    return content.getvalue()
+
+
+def bare(heading: str) -> str:
+    return heading.replace(" ↑", "").replace(" ↓", "")
+
+
+def latex(title: str, tables: Tables, notes: Sequence[str]) -> str:
+    """Tables for a document that uses the package booktabs."""
+    lines = [f"% {title}; needs \\usepackage{{booktabs}}"]
+    lines += [f"% left out: {note}" for note in notes]
+    for section, grids, _ in tables:
+        for grid in grids:
+            lines += ["", r"\begin{table}", r"\centering", f"\\caption{{{tex(section.title)}. {tex(grid.caption)}}}"]
+            lines += [f"\\begin{{tabular}}{{l{'r' * len(grid.headings)}}}", r"\toprule"]
+            lines.append(" & ".join(tex(text) for text in (grid.first, *grid.headings)) + r" \\")
+            lines.append(r"\midrule")
+            for label, cells in grid.rows:
+                lines.append(" & ".join([tex(label), *(tex(worded(cell)) for cell in cells)]) + r" \\")
+            lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def tex(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in text)

@@ -1,0 +1,77 @@
+"""A table of numbers, before it is HTML, Markdown, CSV or LaTeX."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onefold.paper import Entry
+from onefold.report.compare import units
+
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A mean over some networks, and what the paper has in its place; all in the units that are shown."""
+
+    mean: float | None
+    deviation: float | None = None
+    digits: int = 4
+    paper: Entry | None = None
+
+    @property
+    def text(self) -> str:
+        return NONE if self.mean is None or math.isnan(self.mean) else f"{self.mean:.{self.digits}f}"
+
+    @property
+    def spread(self) -> str:
+        return "" if self.deviation is None else f"{self.deviation:.{self.digits}f}"
+
+    @property
+    def papers(self) -> str:
+        """The paper's number with its deviation, as it prints them."""
+        if self.paper is None:
+            return ""
+        digits = 2 if self.paper.metric == "ACC" else 1 if self.paper.metric.startswith("train") else 3
+        return f"{self.paper.mean:.{digits}f}" + (f" ± {self.paper.std:.{digits}f}" if self.paper.std else "")
+
+    @property
+    def in_deviations(self) -> float | None:
+        return None if self.paper is None or self.mean is None else units(self.mean, self.paper)
+
+    @property
+    def difference(self) -> str:
+        """Ours less the paper's, in its deviations; where it gives none, as it is."""
+        if self.paper is None or self.mean is None:
+            return ""
+        counted = self.in_deviations
+        if counted is not None:
+            return f"{counted:+.1f} σ"
+        return f"{self.mean - self.paper.mean:+.{2 if self.paper.metric == 'ACC' else 3}f}"
+
+
+def number(values: Sequence[float], digits: int = 4, scale: float = 1, paper: Entry | None = None) -> Number:
+    """Mean and sample deviation of some values."""
+    if not values:
+        return Number(None, digits=digits)
+    deviation = scale * statistics.stdev(values) if len(values) > 1 else None
+    return Number(scale * statistics.fmean(values), deviation, digits, paper)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: rows of numbers under headings. `name` is what its file or anchor is called."""
+
+    name: str
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Number, ...]], ...]
+    caption: str = ""
+    first: str = "network"
+
+    @property
+    def compared(self) -> bool:
+        return any(cell.paper is not None for _, cells in self.rows for cell in cells)

@@ -1,0 +1,145 @@
+"""The tables of a section: results, ensembles by size, corruption, other distributions, averaging, run time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from onefold.report.answers import Answers
+from onefold.report.compare import of_paper
+from onefold.report.grid import Grid, Number, number
+from onefold.report.measurements import Corrupted
+from onefold.report.table import COLUMNS, Column, Row, Section, headings
+
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # of the benchmark's files, not of its 15
+SHIFTED = COLUMNS[:3]
+SIGMA = " The paper's number stands below ours with the difference in its standard deviations (σ)."
+
+
+def grids(section: Section) -> list[Grid]:
+    """Those that there is something to say in."""
+    made = [results(section), by_size(section), corruption(section), ood(section), health(section), costs(section)]
+    return [grid for grid in made if grid is not None and grid.rows]
+
+
+def results(section: Section) -> Grid:
+    caption = f"{section.rows[0].examples:,} test images."
+    if max(row.networks for row in section.rows) > 1:
+        caption += " Mean and standard deviation over the networks of a row."
+    lines = [(row.label, metrics_of(row, section.columns)) for row in section.rows]
+    grid = Grid("results", "Results", tuple(headings(section.columns)), tuple(lines), caption)
+    return grid if not grid.compared else Grid(grid.name, grid.title, grid.headings, grid.rows, caption + SIGMA)
+
+
+def metrics_of(row: Row, columns: Iterable[Column]) -> tuple[Number, ...]:
+    paper = of_paper(row.first)
+    return tuple(number(row.values.get(c.key, []), c.digits, c.scale, paper.get(c.key)) for c in columns)
+
+
+def by_size(section: Section) -> Grid:
+    columns = section.columns[:5]
+    lines = [(row.label, metrics_of(row, columns)) for row in section.sizes]
+    return Grid(
+        "ensembles",
+        "Ensembles of the first teachers",
+        tuple(headings(columns)),
+        tuple(lines),
+        "How much each further teacher adds (the paper's DE-1, DE-2, ...).",
+    )
+
+
+def corruption(section: Section) -> Grid:
+    """Means over corruptions and severities."""
+    lines = []
+    sources: list[str] = []
+    for row in section.rows:
+        measured = [a.measurements.corruption for a in row.answers if a.measurements.corruption is not None]
+        if not measured:
+            continue
+        published = all("published" in each.source for each in measured)
+        paper = of_paper(row.first, corrupted=True) if published else {}
+        means = [averaged(each.rows) for each in measured]
+        sources += [each.source for each in measured]
+        cells = [number([m[c.key] for m in means], c.digits, c.scale, paper.get(c.key)) for c in SHIFTED]
+        lines.append((row.label, tuple(cells)))
+    caption = f"Mean over corruptions and severities 1 to 5 ({', '.join(dict.fromkeys(sources))}). "
+    caption += "The four extra corruptions of the benchmark are left out of the mean."
+    return Grid("corruption", "Corrupted test images", tuple(headings(SHIFTED)), tuple(lines), caption)
+
+
+def averaged(rows: Sequence[Corrupted]) -> dict[str, float]:
+    """Over the 15 corruptions of the benchmark, or all there are where none of these is."""
+    benchmark = [row for row in rows if row.corruption not in EXTRA] or list(rows)
+    return {key: statistics.fmean(row.metrics[key] for row in benchmark) for key in ("acc", "nll", "ece")}
+
+
+def ood(section: Section) -> Grid:
+    """How well entropy and confidence tell other distributions."""
+    scores = {"entropy": "entropy", "max_probability": "max. p"}
+    measures = {"auroc": ("AUROC", "↑"), "aupr": ("AUPR", "↑"), "fpr95": ("FPR95", "↓")}
+    lines = []
+    for row in section.rows:
+        measured = [a.measurements.ood for a in row.answers if a.measurements.ood is not None]
+        for name in dict.fromkeys(each.name for one in measured for each in one.sets):
+            found = [each.scores for one in measured for each in one.sets if each.name == name]
+            cells = [
+                number([each[score][key] for each in found if score in each], 4) for score in scores for key in measures
+            ]
+            lines.append((f"{row.label}: {name}", tuple(cells)))
+    titles = tuple(f"{title} {arrow} {score}" for score in scores.values() for title, arrow in measures.values())
+    caption = "Images of another distribution told from test images by the predictive entropy, and by the maximum "
+    caption += "probability. FPR95: the share of other images taken for test images where 95% of these are."
+    return Grid("ood", "Out of distribution", titles, tuple(lines), caption, "network: images")
+
+
+def health(section: Section) -> Grid:
+    lines = []
+    for row in section.rows:
+        checks = [a.measurements.health for a in row.answers if a.measurements.health is not None]
+        for name in dict.fromkeys(name for check in checks for name, _ in check.rows):
+            found = [metrics for check in checks for each, metrics in check.rows if each == name]
+            cells = tuple(number([m[c.key] for m in found], c.digits, c.scale) for c in SHIFTED)
+            lines.append((f"{row.label}: {name}", cells))
+    caption = "Whether averaging the members hurts: each member, the members together, and the averaged network as it "
+    caption += "is and with BatchNorm's statistics estimated again."
+    return Grid("health", "Averaging health check", tuple(headings(SHIFTED)), tuple(lines), caption, "network")
+
+
+def costs(section: Section) -> Grid:
+    """Training time and milliseconds an image, as measured."""
+    batches = sorted({batch for row in section.rows for a in row.answers for _, batch, _ in inference(a)})
+    lines = []
+    for row in section.rows:
+        paper = of_paper(row.first, table="costs")
+        hours = [a.seconds / 3600 for a in row.answers if a.seconds is not None]
+        cells = [number(hours, 3, paper=paper.get("hours"))]
+        for batch in batches:
+            times = [ms for a in row.answers for _, size, ms in inference(a) if size == batch]
+            cells.append(number(times, 3, paper=paper.get("ms") if batch == batches[-1] else None))
+        if any(cell.mean is not None for cell in cells):
+            lines.append((row.label, (*cells, Number(float(row.first.passes), digits=0))))
+    devices = dict.fromkeys(
+        a.measurements.costs.device for r in section.rows for a in r.answers if a.measurements.costs
+    )
+    caption = "Hours that training took (of an ensemble: of all its teachers), milliseconds an image, and how many "
+    caption += "networks an image goes through."
+    caption += f" Measured on {', '.join(devices)}." if devices else ""
+    caption += " The paper's are of an RTX 3090." if any(c.paper for _, cells in lines for c in cells) else ""
+    titles = ("training, h", *(f"ms/image, batch {batch}" for batch in batches), "passes")
+    return Grid("costs", "Run time", titles, tuple(lines), caption)
+
+
+WHAT = {"single": ("single",), "ensemble": ("ensemble",)}
+
+
+def inference(answer: Answers) -> list[tuple[str, int, float]]:
+    """The times of what is served: of a BE student its members, of another the one network."""
+    measured = answer.measurements.costs
+    if measured is None:
+        return []
+    wanted = WHAT.get(answer.kind, ("be",) if answer.method == "be" else ("collapsed", "single"))
+    for what in wanted:
+        times = [each for each in measured.inference if each[0] == what]
+        if times:
+            return times
+    return []

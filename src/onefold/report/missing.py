@@ -1,0 +1,63 @@
+"""What a section does not show because nobody has measured it, and the command that would."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from onefold.report.answers import Answers
+from onefold.report.table import Section
+
+MANY = 3  # folders that are written out in a command
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What is missing, of whom, and how to get it."""
+
+    what: str
+    who: str
+    command: str
+
+
+MEMBERS = ("be", "latentbe")
+WANTED: tuple[tuple[str, str, Callable[[Answers], bool], Callable[[Answers], object]], ...] = (
+    ("corrupted images", "--corruption", lambda a: a.kind != "single", lambda a: a.measurements.corruption),
+    ("other distributions", "--ood svhn", lambda a: a.kind != "single", lambda a: a.measurements.ood),
+    ("the line between members", "--subspace", lambda a: a.method in MEMBERS, lambda a: a.measurements.subspace),
+    ("the averaging health check", "--health", lambda a: a.method == "latentbe", lambda a: a.measurements.health),
+    ("inference time", "--costs", lambda a: a.kind != "single", lambda a: a.measurements.costs or a.ms_per_image),
+)
+
+
+def missing(section: Section) -> list[Missing]:
+    """By measurement, the rows that lack it altogether."""
+    found = []
+    for what, flag, concerns, measured in WANTED:
+        rows = [row for row in section.rows if concerns(row.first)]
+        lacking = [row for row in rows if not any(measured(answer) for answer in row.answers)]
+        if lacking:
+            folders = [str(answer.folder) for row in lacking for answer in row.answers]
+            found.append(Missing(what, ", ".join(row.label for row in lacking), command(folders, flag)))
+    uncalibrated = [row for row in section.rows if row.after is None]
+    if uncalibrated:
+        who = ", ".join(row.label for row in uncalibrated)
+        found.append(Missing("cNLL, cECE and temperature", who, "train with a validation split (val=... in Python)"))
+    logs = [row for row in section.rows if row.first.kind != "ensemble" and not any(a.log for a in row.answers)]
+    if logs:
+        found.append(Missing("learning curves", ", ".join(r.label for r in logs), "metrics.jsonl is not in the folder"))
+    silent = [
+        row
+        for row in section.rows
+        if row.first.method in MEMBERS and not any(r.get("kind") == "diversity" for a in row.answers for r in a.log)
+    ]
+    if silent:
+        who = ", ".join(row.label for row in silent)
+        found.append(Missing("diversity over training", who, "onefold distill ... --diversity-every 1 logs it"))
+    return found
+
+
+def command(folders: Sequence[str], flag: str) -> str:
+    words = shlex.join(["onefold", "evaluate", *folders[:MANY]])
+    return f"{words}{' ...' if len(folders) > MANY else ''} {flag}"

@@ -1,0 +1,29 @@
+"use strict";
+// Tables sort by a click on a heading: numbers by size, names by letters, a second click the other way.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0];
+  const heads = [...table.tHead.rows[0].cells];
+  const first = [...body.rows];
+  heads.forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.title = "sort by this column";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      const key = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent;
+      const order = (a, b) => {
+        const [x, y] = [key(a), key(b)];
+        if (x === "" || y === "") return (x === "") - (y === "") || first.indexOf(a) - first.indexOf(b);
+        const by = column === 0 ? x.localeCompare(y) : Number(x) - Number(y);
+        return (up ? by : -by) || first.indexOf(a) - first.indexOf(b);
+      };
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      body.append(...[...body.rows].sort(order));
+    });
+  });
+}
+// What is folded away on the screen is printed.
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => (each.open = true)));

@@ -1,0 +1,31 @@
+"""The pictures of a section; matplotlib is loaded with this package, when there is something to draw."""
+
+from __future__ import annotations
+
+from onefold.report.pictures.corruption import corruption_picture
+from onefold.report.pictures.curves import diversity_picture, learning_picture, perturbation_picture
+from onefold.report.pictures.entropy import entropy_pictures
+from onefold.report.pictures.picture import Picture, styles_of
+from onefold.report.pictures.reliability import reliability_picture
+from onefold.report.pictures.sizes import sizes_picture
+from onefold.report.pictures.subspace import plane_pictures, subspace_pictures
+from onefold.report.table import Section
+
+__all__ = ["Picture", "pictures"]
+
+
+def pictures(section: Section) -> list[Picture]:
+    """Those that there are numbers for, in the order they are shown. A row looks the same in all of them."""
+    styles = styles_of([row.label for row in section.rows])
+    made = [
+        reliability_picture(section),
+        sizes_picture(section),
+        learning_picture(section, styles),
+        corruption_picture(section, styles),
+        *entropy_pictures(section),
+        *subspace_pictures(section, styles),
+        *plane_pictures(section),
+        diversity_picture(section, styles),
+        perturbation_picture(section, styles),
+    ]
+    return [picture for picture in made if picture is not None]

@@ -1,0 +1,101 @@
+"""Reliability diagrams, before and after temperature scaling."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from matplotlib.axes import Axes
+from matplotlib.figure import FigureBase
+
+from onefold.metrics import Reliability
+from onefold.report.pictures.picture import Palette, Panel, Picture
+from onefold.report.table import Row, Section
+
+FEW = 10  # answers in a bin, below which its bar is drawn pale
+QUARTERS, NAMED = [0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"]
+
+
+def reliability_picture(section: Section) -> Picture:
+    """A panel for each row, and a second one where there is a temperature."""
+    panels = []
+    for row in section.rows:
+        panels.append(panel(row, row.before, "", "ece"))
+        if row.after is not None:
+            temperature = row.mean("temperature")
+            panels.append(panel(row, row.after, f" at temperature {temperature:.2f}", "cece"))
+    caption = (
+        "Answers are put into 15 bins by their confidence: the filled bar is the accuracy of a bin, the thick line its "
+        "mean confidence. A calibrated network follows the dashed line; bins with fewer than "
+        f"{FEW} answers are pale. Below, how the answers spread over the bins. The networks of a row are taken "
+        "together; temperatures were fitted to the validation split."
+    )
+    return Picture("reliability", "Confidence and accuracy", caption, tuple(panels), columns=4)
+
+
+def panel(row: Row, bins: Reliability, scaled: str, key: str) -> Panel:
+    title = f"{row.label}{scaled}"
+    error = row.mean(key)
+    assert error is not None, "every row has been measured"
+    drawn = functools.partial(draw, bins=bins)
+    return Panel(f"{title}: ECE {error:.4f}", described(bins, title), drawn, (3.4, 3.6))
+
+
+def draw(figure: FigureBase, palette: Palette, bins: Reliability) -> None:
+    """Accuracy against confidence in each bin, and how many of the answers fall into it."""
+    margins = {"left": 0.19, "right": 0.96, "bottom": 0.14, "top": 0.97, "hspace": 0.14}
+    upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw=margins | {"height_ratios": [4, 1]})
+    draw_gaps(upper, palette, bins)
+    draw_shares(lower, palette, bins)
+    for part in (upper, lower):
+        part.patch.set_alpha(0)
+        part.spines[["top", "right"]].set_visible(False)
+
+
+def draw_gaps(axes: Axes, palette: Palette, bins: Reliability) -> None:
+    """Bars as high as the accuracy, and the way from there to the confidence."""
+    width = 1 / len(bins.count)
+    for index, confidence, accuracy in filled(bins):
+        middle = (index + 0.5) * width
+        weight = 1.0 if int(bins.count[index]) >= FEW else 0.4
+        axes.bar(middle, accuracy, width=width * 0.84, color=palette.accuracy, linewidth=0, alpha=weight)
+        low, high = sorted((accuracy, confidence))
+        axes.bar(middle, high - low, bottom=low, width=width * 0.84, fill=False, edgecolor=palette.gap, alpha=weight)
+        sides = [index * width, (index + 1) * width]
+        axes.plot(sides, [confidence, confidence], color=palette.gap, linewidth=2.5, alpha=weight)
+    axes.plot([0, 1], [0, 1], color=palette.ink, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+    axes.set_yticks(QUARTERS, NAMED)
+
+
+def draw_shares(axes: Axes, palette: Palette, bins: Reliability) -> None:
+    """The share of the answers in each bin, in percent."""
+    width = 1 / len(bins.count)
+    total = int(bins.count.sum())
+    middles = [(index + 0.5) * width for index in range(len(bins.count))]
+    shares = [100 * count / total for count in bins.count.tolist()]
+    axes.bar(middles, shares, width=width * 0.86, color=palette.faint, linewidth=0)
+    axes.set(ylim=(0, 100), xlabel="confidence", ylabel="share, %")
+    axes.set_xticks(QUARTERS, NAMED)
+    axes.set_yticks([0, 50, 100])
+
+
+def filled(bins: Reliability) -> list[tuple[int, float, float]]:
+    """Index, confidence and accuracy of the bins that hold answers."""
+    pairs = zip(bins.confidence.tolist(), bins.accuracy.tolist(), strict=True)
+    return [(index, c, a) for index, (c, a) in enumerate(pairs) if not math.isnan(c)]
+
+
+def described(bins: Reliability, name: str) -> str:
+    """What the picture shows, in words."""
+    count = bins.count.tolist()
+    total = sum(count)
+    widest = max(filled(bins), key=lambda entry: abs(entry[1] - entry[2]) * count[entry[0]])
+    index, confidence, accuracy = widest
+    direction = "too sure" if confidence > accuracy else "not sure enough"
+    return (
+        f"Reliability diagram of {name}, {total:,} answers in {len(count)} bins. "
+        f"{100 * count[-1] / total:.0f}% of the answers are in the most confident bin. The bin that adds most to the "
+        f"calibration error is that of confidence {index / len(count):.2f} to {(index + 1) / len(count):.2f}: mean "
+        f"confidence {confidence:.3f}, accuracy {accuracy:.3f}, {direction}."
+    )

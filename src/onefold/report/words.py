@@ -1,0 +1,105 @@
+"""What the numbers of a section say, in sentences."""
+
+from __future__ import annotations
+
+import statistics
+from fractions import Fraction
+
+from onefold.report.compare import reasons
+from onefold.report.grid import Grid
+from onefold.report.grids import inference
+from onefold.report.table import Row, Section
+
+NEAR = 2.0  # of the paper's deviations
+
+
+def sentences(section: Section, grids: list[Grid]) -> list[str]:
+    """The summary: every student against the ensemble it learnt from, and everything against the paper."""
+    said = []
+    singles, ensembles, students = (section.of_kind(kind) for kind in ("single", "ensemble", "student"))
+    for student in students:
+        ensemble = next((row for row in ensembles if row.first.members == student.first.members), None)
+        if ensemble is not None and singles:
+            said.append(kept(student, ensemble, singles[0]))
+        elif ensemble is not None:
+            said.append(f"{student.label}: NLL {shown(student)}, against {shown(ensemble)} of the {ensemble.label}.")
+        else:
+            said.append(f"{student.label}: accuracy {percent(student)}, NLL {shown(student)}.")
+    if not students:
+        said += [f"{row.label}: accuracy {percent(row)}, NLL {shown(row)}." for row in section.rows]
+    said += against_paper(grids)
+    said += reasons([answer for row in section.rows for answer in row.answers])
+    said += noise(section)
+    for row in students:
+        checks = [a.measurements.health for a in row.answers if a.measurements.health is not None]
+        said += [f"{row.label}: {warning}" for warning in dict.fromkeys(c.warning for c in checks) if warning]
+    return said
+
+
+def kept(student: Row, ensemble: Row, single: Row) -> str:
+    """How much of the ensemble's gain is left, and what it costs."""
+    ours, theirs, alone = (mean(row, "nll") for row in (student, ensemble, single))
+    numbers = f"NLL {alone:.4f} of a single network, {theirs:.4f} of the {ensemble.label}, {ours:.4f} of the student"
+    accuracy = f"accuracy {percent(single)}, {percent(ensemble)} and {percent(student)}"
+    if theirs >= alone:
+        return f"{student.label}: the {ensemble.label} is no better than a single network by NLL ({numbers})."
+    share = (alone - ours) / (alone - theirs)
+    if share < 0:
+        return f"{student.label} is worse than a single network by NLL, at {cost(student, ensemble)} ({numbers})."
+    return (
+        f"{student.label} keeps {100 * share:.0f}% of the NLL gain that the {ensemble.label} has over a single "
+        f"network, at {cost(student, ensemble)} ({numbers}; {accuracy}{times(student, ensemble)})."
+    )
+
+
+def cost(student: Row, ensemble: Row) -> str:
+    """The cost of an answer, by counting networks."""
+    share = Fraction(student.first.passes, ensemble.first.passes)
+    return "the same cost" if share == 1 else f"{share} of the cost"
+
+
+def times(student: Row, ensemble: Row) -> str:
+    """The cost as measured, where it was."""
+    ours, theirs = milliseconds(student), milliseconds(ensemble)
+    if ours is None or theirs is None:
+        return ""
+    return f"; {ours:.3f} ms an image against {theirs:.3f}"
+
+
+def milliseconds(row: Row) -> float | None:
+    """Measured in the largest batch, or by the demo."""
+    times = [inference(answer)[-1][2] for answer in row.answers if inference(answer)]
+    return statistics.fmean(times) if times else row.mean("ms")
+
+
+def against_paper(grids: list[Grid]) -> list[str]:
+    counted = [cell.in_deviations for grid in grids if grid.name != "costs" for _, cells in grid.rows for cell in cells]
+    known = [abs(value) for value in counted if value is not None]
+    if not known:
+        return []
+    near = sum(value <= NEAR for value in known)
+    return [
+        f"Of {len(known)} numbers that the paper gives with a deviation, {near} are within {NEAR:.0f} of its "
+        f"deviations; the median distance is {statistics.median(known):.1f}."
+    ]
+
+
+def noise(section: Section) -> list[str]:
+    once = [row.label for row in section.of_kind("student") if row.networks == 1]
+    if not once:
+        return []
+    return [f"One seed only: {', '.join(once)}. Differences may be noise; other seeds would tell."]
+
+
+def mean(row: Row, key: str) -> float:
+    found = row.mean(key)
+    assert found is not None, "every row has been measured"
+    return found
+
+
+def shown(row: Row) -> str:
+    return f"{mean(row, 'nll'):.4f}"
+
+
+def percent(row: Row) -> str:
+    return f"{100 * mean(row, 'acc'):.2f}%"

@@ -1,0 +1,70 @@
+"""A report of some folders, written as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from onefold.report.formats import comma_separated, latex, markdown
+from onefold.report.grids import grids
+from onefold.report.page import page, pictures_of, slug
+from onefold.report.runs import collect
+from onefold.report.table import Section, sections
+from onefold.report.words import sentences
+from onefold.run import write_aside
+
+Format = Literal["html", "md", "csv", "latex"]
+ENDINGS: dict[str, str] = {"html": "html", "md": "md", "csv": "csv", "latex": "tex"}
+
+
+def report(
+    paths: Iterable[Path | str],
+    out: Path | str | None = None,
+    *,
+    title: str = "onefold report",
+    introduction: Sequence[str] = (),
+    format: Format = "html",
+    figures: Path | str | None = None,
+) -> tuple[Path, list[Section]]:
+    """Writes the report on every run under the folders; gives its path and the tables in it.
+
+    `format` is that of the file: a page, or the tables alone. `figures` is a folder for every picture as SVG and PDF.
+    """
+    if format not in ENDINGS:
+        raise ValueError(f"format: expected {', '.join(ENDINGS)}, got {format!r}")
+    out = Path(f"report.{ENDINGS[format]}" if out is None else out).expanduser()
+    if out.is_dir():
+        raise ValueError(f"out: {out} is a folder; name a file in it, such as {out / f'report.{ENDINGS[format]}'}")
+    answers, notes = collect(paths)
+    found = sections(answers)
+    tables = [(section, made := grids(section), sentences(section, made)) for section in found]
+    if format == "html":
+        content = page(tables, title, introduction, notes)
+    elif format == "md":
+        content = markdown(title, tables, notes)
+    else:
+        content = comma_separated(tables) if format == "csv" else latex(title, tables, notes)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_aside(out, content.encode())
+    except OSError as error:
+        raise ValueError(f"out: cannot write {out} ({error.strerror}); choose another file") from None
+    if figures is not None:
+        write_figures(found, Path(figures).expanduser())
+    return out.resolve(), found
+
+
+def write_figures(found: Sequence[Section], folder: Path) -> list[Path]:
+    """Every picture of every section, in a folder for each section."""
+    from onefold.report.pictures.render import save_picture
+
+    try:
+        return [
+            path
+            for section in found
+            for picture in pictures_of(section)
+            for path in save_picture(picture, folder / slug(section.title))
+        ]
+    except OSError as error:
+        raise ValueError(f"figures: cannot write to {folder} ({error.strerror}); choose another folder") from None

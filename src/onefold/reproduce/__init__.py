@@ -1,0 +1,57 @@
+"""The paper's tables, every row: what is missing is run, what is done is left, and a report comes last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from onefold.report import Section, report
+from onefold.reproduce.carry import Clock, Outcome, Stage, carry_out
+from onefold.reproduce.plan import Changes, Task, tasks_of
+from onefold.reproduce.tables import TABLES, Table
+
+__all__ = ["TABLES", "Changes", "Clock", "Outcome", "Reproduced", "Stage", "Table", "Task", "reproduce", "tasks_of"]
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What became of the runs, and the report on all that are there."""
+
+    outcome: Outcome
+    page: Path | None
+    sections: list[Section]
+
+
+def reproduce(
+    name: str,
+    out: Path | str,
+    *,
+    stage: Stage,
+    changes: Changes | None = None,
+    at_once: int | None = None,
+    minutes: float | None = None,
+    table: Table | None = None,
+) -> Reproduced:
+    """Runs what is missing of a table and writes `out/NAME.html`.
+
+    The same call goes on after an interruption, whenever that came. With `minutes` it stops by itself, everything
+    saved, and the report is on what there is by then.
+    """
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"--at-once: expected at least 1, got {at_once}")
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"--minutes: expected a positive number, got {minutes}")
+    clock = Clock(minutes)
+    out = Path(out).expanduser()
+    tasks = tasks_of(TABLES[name] if table is None else table, out, changes or Changes())
+    if not tasks:
+        raise ValueError("--rows, --members: expected at least one run of the table, got none")
+    for task in tasks:
+        task.check()
+    outcome = carry_out(tasks, at_once=at_once, clock=clock, stage=stage)
+    folders = [folder for folder in dict.fromkeys(task.teachers.parent for task in tasks) if folder.is_dir()]
+    if not any(any(folder.rglob("recipe.json")) for folder in folders):
+        return Reproduced(outcome, None, [])
+    title = f"The paper's table {name}"
+    page, sections = report([f for f in folders if any(f.rglob("recipe.json"))], out / f"{name}.html", title=title)
+    return Reproduced(outcome, page, sections)

@@ -1,0 +1,186 @@
+"""The page as a person sees it: opened from its file in headless Chromium, at the width of a phone and of a screen."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onefold.report import collect, grids, report, sections
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+WIDTHS = (390, 1280)
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--proxy-server=127.0.0.1:1",  # whatever were fetched would fail
+    "--enable-logging=stderr",
+    "--virtual-time-budget=4000",
+)
+PROBE = """
+<script>
+const seen = { errors: [], width: innerWidth, dark: matchMedia("(prefers-color-scheme: dark)").matches };
+const names = (table) => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
+const values = (table, column) => [...table.tBodies[0].rows].map((row) => row.cells[column].dataset.value);
+seen.resources = performance.getEntriesByType("resource").map((entry) => entry.name);
+seen.overflow = document.documentElement.scrollWidth - innerWidth;
+seen.pictures = [...document.querySelectorAll("figure svg")].map((svg) => {
+  const box = svg.getBoundingClientRect();
+  const drawn = [...svg.querySelectorAll("path, use, line")].filter((each) => {
+    const inner = each.getBBox();
+    return inner.width + inner.height > 0;
+  });
+  const text = [...svg.querySelectorAll("text")].map((each) => each.getBoundingClientRect());
+  const inside = text.every((t) => t.left >= box.left - 2 && t.right <= box.right + 2 && t.bottom <= box.bottom + 2);
+  const colours = new Set(drawn.map((each) => getComputedStyle(each).fill + getComputedStyle(each).stroke));
+  return { label: svg.getAttribute("aria-label"), role: svg.getAttribute("role"), width: box.width, height: box.height,
+           drawn: drawn.length, text: Math.min(...text.map((t) => Math.max(t.width, t.height))), inside,
+           colours: colours.size };
+});
+seen.tables = [...document.querySelectorAll("table.sortable")].map((table) => {
+  const clicked = { name: table.dataset.name, before: names(table), columns: [] };
+  [...table.tHead.rows[0].cells].forEach((head, column) => {
+    head.querySelector("button").click();
+    const up = { state: head.getAttribute("aria-sort"), names: names(table), values: values(table, column) };
+    head.querySelector("button").click();
+    const down = { state: head.getAttribute("aria-sort"), names: names(table), values: values(table, column) };
+    clicked.columns.push({ up, down });
+  });
+  return clicked;
+});
+seen.cells = [...document.querySelectorAll("table.sortable td")].map((cell) => cell.firstChild.textContent);
+seen.ink = getComputedStyle(document.body).color;
+seen.paper = getComputedStyle(document.body).backgroundColor;
+const note = document.createElement("pre");
+note.id = "probe";
+note.textContent = JSON.stringify(seen);
+document.body.append(note);
+</script>
+"""
+
+
+@pytest.fixture(scope="module")
+def page(everything: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("page")
+    path, _ = report([everything], out / "report.html")
+    (out / "probed.html").write_text(path.read_text().replace("</body>", PROBE + "</body>"))
+    return path
+
+
+def browse(url: Path, *flags: str) -> tuple[str, str]:
+    """Standard output, and what was logged."""
+    assert CHROMIUM is not None
+    command = [CHROMIUM, *FLAGS, *flags, url.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
+    return done.stdout, done.stderr
+
+
+@cache
+def probed(page: Path, width: int) -> tuple[dict[str, Any], str]:
+    # A window is not made as narrow as a phone is; a frame in it is.
+    frame = page.with_name(f"frame-{width}.html")
+    content = html.escape((page.parent / "probed.html").read_text(), quote=True)
+    frame.write_text(
+        f'<!doctype html><body style="margin:0"><iframe style="border:0;width:{width}px;height:900px" srcdoc="{content}">'
+        "</iframe><script>onload = () => { const inner = document.querySelector('iframe').contentDocument;"
+        "document.body.append(inner.getElementById('probe')); }</script>"
+    )
+    dom, logged = browse(frame, "--dump-dom", "--window-size=1400,1000")
+    after = dom.rpartition('<pre id="probe">')[2]
+    return json.loads(html.unescape(after[: after.index("</pre>")])), logged
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_is_fetched_and_nothing_goes_wrong(page: Path, width: int) -> None:
+    seen, logged = probed(page, width)
+    assert seen["width"] == width
+    assert [name for name in seen["resources"] if not name.startswith("data:")] == []
+    assert "CONSOLE" not in logged
+    text = page.read_text()
+    assert not re.search(r"https?:|//\w+\.|@import|url\((?!#)", text)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_picture_is_there_and_readable(page: Path, width: int) -> None:
+    seen, _ = probed(page, width)
+    assert seen["overflow"] <= 0
+    assert len(seen["pictures"]) == page.read_text().count("<figure>") > 40
+    for picture in seen["pictures"]:
+        assert picture["role"] == "img"
+        assert re.search(r"\d", picture["label"])
+        assert picture["width"] > 200, picture
+        assert picture["height"] > 120, picture
+        assert picture["drawn"] >= 8, picture
+        assert picture["colours"] >= 2, picture
+        assert picture["inside"], picture
+        assert picture["text"] > 9, picture
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tables_sort_by_a_click(page: Path, width: int) -> None:
+    seen, _ = probed(page, width)
+    assert [table["name"] for table in seen["tables"]] == [
+        "results",
+        "ensembles",
+        "corruption",
+        "ood",
+        "health",
+        "costs",
+    ]
+    for table in seen["tables"]:
+        first, *columns = table["columns"]
+        assert first["up"]["names"] == sorted(table["before"], key=str.lower)
+        for column in columns:
+            for way, backward in (("up", False), ("down", True)):
+                assert column[way]["state"] == ("descending" if backward else "ascending")
+                numbers = [float(value) for value in column[way]["values"] if value]
+                assert numbers == sorted(numbers, reverse=backward)
+                assert sorted(column[way]["names"]) == sorted(table["before"])
+
+
+def test_the_numbers_on_the_page_are_those_of_the_runs(page: Path, everything: Path) -> None:
+    """After all the sorting, the same numbers are there."""
+    (section,) = sections(collect([everything])[0])
+    cells = [cell.text for grid in grids(section) for _, row in grid.rows for cell in row]
+    assert sorted(probed(page, 1280)[0]["cells"]) == sorted(cells)
+
+
+def test_it_goes_dark(page: Path) -> None:
+    light, _ = probed(page, 1280)
+    assert light["dark"] is False
+    assert light["paper"] == "rgb(255, 255, 255)"
+    dom, logged = browse(page.parent / "probed.html", "--dump-dom", "--blink-settings=preferredColorScheme=0")
+    after = dom.rpartition('<pre id="probe">')[2]
+    dark = json.loads(html.unescape(after[: after.index("</pre>")]))
+    assert dark["dark"] is True
+    assert dark["paper"] == "rgb(20, 23, 27)"
+    assert dark["ink"] == "rgb(232, 234, 237)"
+    assert "CONSOLE" not in logged
+
+
+def test_it_can_be_printed(page: Path, tmp_path: Path) -> None:
+    paper = tmp_path / "report.pdf"
+    browse(page, f"--print-to-pdf={paper}", "--no-pdf-header-footer")
+    content = paper.read_bytes()
+    assert content.startswith(b"%PDF")
+    assert 3 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 40
+
+
+def test_a_mistake_on_a_page_would_be_seen(tmp_path: Path) -> None:
+    """The checks above can fail."""
+    bad = tmp_path / "bad.html"
+    bad.write_text('<!doctype html><img src="http://127.0.0.1:9/x.png"><script>nothing.at.all</script>')
+    _, logged = browse(bad, "--dump-dom")
+    assert "CONSOLE" in logged

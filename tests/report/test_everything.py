@@ -1,0 +1,352 @@
+"""A report on twelve runs with every measurement: its numbers against those of the files, by other means."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+import statistics
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import onefold
+from onefold.paper import found
+from onefold.recipe import to_dict
+from onefold.recipes import cifar10, cifar100, digits
+from onefold.report import Grid, Section, collect, grids, report, sections, sentences
+from onefold.report.compare import of_paper
+from onefold.report.missing import missing
+from onefold.report.pictures import pictures
+from onefold.run import RunFolder
+
+WriteRun = Callable[..., RunFolder]
+LABELS = ["single network", "ensemble of 4", "KD", "BE", "LatentBE", "LatentBE + TDiv-SDiv"]
+
+
+@pytest.fixture(scope="module")
+def section(everything: Path) -> Section:
+    answers, notes = collect([everything])
+    assert notes == []
+    (only,) = sections(answers)
+    return only
+
+
+@pytest.fixture(scope="module")
+def tables(section: Section) -> dict[str, Grid]:
+    return {grid.name: grid for grid in grids(section)}
+
+
+def nll_of(*runs: Path) -> float:
+    p, labels = [], np.zeros(0)
+    for run in runs:
+        with np.load(run / "predictions" / "test.npz") as arrays:
+            labels = arrays["labels"]
+            z = arrays["logits"].astype(np.float64)
+            p.append(np.exp(z) / np.exp(z).sum(1, keepdims=True))
+    return float(-np.log(np.mean(p, axis=0)[np.arange(len(labels)), labels]).mean())
+
+
+def test_rows_and_numbers(everything: Path, section: Section, tables: dict[str, Grid]) -> None:
+    assert [row.label for row in section.rows] == LABELS
+    results = dict(tables["results"].rows)
+    teachers = [everything / "teachers" / f"teacher-{m}" for m in range(4)]
+    each = [nll_of(path) for path in teachers]
+    nll = results["single network"][1]
+    assert nll.mean == pytest.approx(statistics.fmean(each), rel=1e-6)
+    assert nll.deviation == pytest.approx(statistics.stdev(each), rel=1e-5)
+    assert results["ensemble of 4"][1].mean == pytest.approx(nll_of(*teachers), rel=1e-6)
+    students = [nll_of(everything / f"seed-{seed}" / "latentbe-tdiv-sdiv") for seed in range(2)]
+    assert results["LatentBE + TDiv-SDiv"][1].mean == pytest.approx(statistics.fmean(students), rel=1e-6)
+    sizes = dict(tables["ensembles"].rows)
+    assert list(sizes) == ["single network", "ensemble of 2", "ensemble of 3", "ensemble of 4"]
+    for m in (2, 3):
+        assert sizes[f"ensemble of {m}"][1].mean == pytest.approx(nll_of(*teachers[:m]), rel=1e-6)
+
+
+def test_the_papers_numbers_stand_beside_ours(tables: dict[str, Grid]) -> None:
+    results = dict(tables["results"].rows)
+    kd = results["KD"][1]
+    assert kd.papers == "0.270 ± 0.004"
+    assert kd.mean is not None
+    assert kd.difference == f"{(kd.mean - 0.270) / 0.004:+.1f} σ"
+    ensemble = results["ensemble of 4"][0]
+    assert ensemble.papers == "94.71"
+    assert ensemble.mean is not None
+    assert ensemble.difference == f"{ensemble.mean - 94.71:+.2f}"
+    assert results["single network"][0].papers == "93.05 ± 0.16"
+    assert results["BE"][4].papers == "0.011 ± 0.001"
+    assert dict(tables["corruption"].rows)["LatentBE + TDiv-SDiv"][1].papers == "1.237 ± 0.024"
+    assert dict(tables["ensembles"].rows)["ensemble of 3"][2].papers == "0.011"
+    assert all(cell.paper is None for _, cells in tables["health"].rows for cell in cells)
+
+
+def test_other_recipes_are_not_compared(tmp_path: Path, write: WriteRun) -> None:
+    write(tmp_path / "short", dataclasses.replace(cifar10(), epochs=60), 0, measured=False)
+    write(tmp_path / "own", dataclasses.replace(cifar10(), network="wrn16x2"), 0, measured=False)
+    write(tmp_path / "bf16", dataclasses.replace(cifar10(), precision="bf16"), 0, measured=False)
+    by_name = {answer.paths[0].name: answer for answer in collect([tmp_path])[0]}
+    assert of_paper(by_name["short"]) == of_paper(by_name["own"]) == {}
+    assert of_paper(by_name["bf16"]) != {}
+    said = [s for section in sections(list(by_name.values())) for s in sentences(section, grids(section))]
+    assert any(
+        "Not compared with the paper: LatentBE + TDiv-SDiv, by epochs 60 (the paper's is 200)." in s for s in said
+    )
+
+
+def test_cifar100_ensembles_are_compared_with_the_baselines_not_the_costs(tmp_path: Path, write: WriteRun) -> None:
+    for m in range(4):
+        write(tmp_path / f"teacher-{m}", cifar100(), 0, member=m, measured=False)
+    ensemble = next(a for a in collect([tmp_path])[0] if a.label == "ensemble of 4")
+    assert of_paper(ensemble)["cece"].mean == 0.018
+    assert of_paper(ensemble, table="costs")["hours"].mean == 6.2
+
+
+def test_corruption_means_leave_the_extra_ones_out(everything: Path, tables: dict[str, Grid]) -> None:
+    each = []
+    for seed in range(2):
+        content = json.loads((everything / f"seed-{seed}" / "kd" / "measurements" / "corruption.json").read_text())
+        each.append(statistics.fmean(row["acc"] for row in content["rows"] if row["corruption"] != "speckle_noise"))
+    accuracy = dict(tables["corruption"].rows)["KD"][0]
+    assert accuracy.mean == pytest.approx(100 * statistics.fmean(each))
+    assert accuracy.deviation == pytest.approx(100 * statistics.stdev(each))
+
+
+def test_run_time(tables: dict[str, Grid]) -> None:
+    rows = dict(tables["costs"].rows)
+    assert tables["costs"].headings == ("training, h", "ms/image, batch 1", "ms/image, batch 128", "passes")
+    assert [cell.mean for cell in rows["ensemble of 4"]] == pytest.approx([8.0, 3.69, 0.41, 4])
+    assert [cell.mean for cell in rows["LatentBE"]] == pytest.approx([2.0, 0.99, 0.11, 1])
+    assert [cell.mean for cell in rows["BE"]] == pytest.approx([2.0, 2.7, 0.3, 4])
+
+
+def test_the_summary_says_how_much_is_kept(section: Section, tables: dict[str, Grid]) -> None:
+    said = sentences(section, list(tables.values()))
+    nll = {row.label: row.mean("nll") for row in section.rows}
+    alone, together, ours = (nll[name] for name in ("single network", "ensemble of 4", "LatentBE"))
+    assert alone is not None
+    assert together is not None
+    assert ours is not None
+    share = 100 * (alone - ours) / (alone - together)
+    (latent,) = [sentence for sentence in said if sentence.startswith("LatentBE keeps")]
+    start = (
+        f"LatentBE keeps {share:.0f}% of the NLL gain that the ensemble of 4 has over a single network, at 1/4 of the"
+    )
+    assert latent.startswith(start)
+    assert "0.110 ms an image against 0.410" in latent
+    assert any(sentence.startswith("BE keeps") and "at the same cost" in sentence for sentence in said)
+    counted = re.search(r"Of (\d+) numbers that the paper gives with a deviation, (\d+) are", " ".join(said))
+    assert counted is not None
+    cells = [cell for name in ("results", "ensembles", "corruption") for _, row in tables[name].rows for cell in row]
+    known = [abs(c.in_deviations) for c in cells if c.in_deviations is not None]
+    assert (int(counted[1]), int(counted[2])) == (len(known), sum(value <= 2 for value in known))
+
+
+def test_warnings_of_the_health_check_are_said(everything: Path, tmp_path: Path, write: WriteRun) -> None:
+    del everything
+    run = write(tmp_path / "a", cifar10(), 0)
+    path = run.path / "measurements" / "health.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"warning": "Averaging hurts; train longer."}))
+    (section,) = sections(collect([tmp_path])[0])
+    assert "LatentBE + TDiv-SDiv: Averaging hurts; train longer." in sentences(section, grids(section))
+
+
+def test_pictures_are_those_that_there_are_numbers_for(section: Section, tmp_path: Path, write: WriteRun) -> None:
+    names = [picture.name for picture in pictures(section)]
+    assert names == [
+        "reliability",
+        "ensembles",
+        "learning",
+        "corruption",
+        "entropy-0",
+        "entropy-1",
+        "subspace",
+        "subspace-reestimated",
+        "plane-0",
+        "plane-1",
+        "plane-2",
+        "diversity",
+        "perturbation",
+    ]
+    write(tmp_path / "a", cifar10(), 0, measured=False)
+    (bare,) = sections(collect([tmp_path])[0])
+    assert [picture.name for picture in pictures(bare)] == ["reliability", "learning", "diversity", "perturbation"]
+    for picture in pictures(section):
+        for panel in picture.panels:
+            assert re.search(r"\d", panel.description), picture.name
+
+
+def test_what_is_missing_comes_with_its_command(section: Section, tmp_path: Path, write: WriteRun) -> None:
+    assert missing(section) == []
+    write(tmp_path / "a", cifar10(), 0, measured=False)
+    (bare,) = sections(collect([tmp_path])[0])
+    lacking = {entry.what: entry for entry in missing(bare)}
+    assert "corrupted images" in lacking
+    assert lacking["corrupted images"].command.startswith(f"onefold evaluate {tmp_path / 'a'} --")
+    page, _ = report([tmp_path], tmp_path / "r.html")
+    assert "What could not be shown" in page.read_text()
+
+
+def test_figures_are_svg_and_pdf(everything: Path, section: Section, tmp_path: Path) -> None:
+    report([everything], tmp_path / "r.md", format="md", figures=tmp_path / "figures")
+    names = {picture.name for picture in pictures(section)}
+    folder = tmp_path / "figures" / "cifar10-wrn28x1"
+    assert {path.name for path in folder.iterdir()} == {f"{n}.{end}" for n in names for end in ("svg", "pdf")}
+    for path in folder.glob("*.pdf"):
+        content = path.read_bytes()
+        assert content.startswith(b"%PDF")
+        assert content.rstrip().endswith(b"%%EOF")
+    for path in folder.glob("*.svg"):
+        drawn = ET.parse(path).getroot().iter("{http://www.w3.org/2000/svg}path")
+        assert sum(1 for _ in drawn) > 10
+        assert "var(--" not in path.read_text()
+        assert "#0d0e" not in path.read_text()
+
+
+def test_markdown_csv_and_latex_have_the_same_numbers(
+    everything: Path, tables: dict[str, Grid], tmp_path: Path
+) -> None:
+    text = {}
+    for form, ending in (("md", "md"), ("csv", "csv"), ("latex", "tex")):
+        path, _ = report([everything], tmp_path / f"r.{ending}", format=form)  # type: ignore[arg-type]
+        text[form] = path.read_text()
+    lines = list(csv.DictReader(io.StringIO(text["csv"])))
+    assert len(lines) == sum(len(cells) for grid in tables.values() for _, cells in grid.rows)
+    ours = dict(tables["results"].rows)["LatentBE"][1]
+    (line,) = [x for x in lines if (x["table"], x["row"], x["column"]) == ("results", "LatentBE", "NLL")]
+    assert (float(line["mean"]), float(line["deviation"])) == (ours.mean, ours.deviation)
+    paper = found("CIFAR-10", "WRN28x1", "KD + LatentBE", "DE-4")["NLL"]
+    assert (float(line["paper"]), float(line["paper_deviation"])) == (paper.mean, paper.std)
+    assert float(line["in_deviations"]) == ours.in_deviations
+    cell = f"{ours.text} ± {ours.spread} (paper 0.263 ± 0.003, {ours.difference})"
+    assert cell in text["md"]
+    assert cell.replace("±", r"$\pm$").replace("σ", r"$\sigma$") in text["latex"]
+    for grid in tables.values():
+        rows = [x for x in text["md"].splitlines() if x.startswith("| ") and f"| {grid.headings[0]} " in x]
+        assert rows
+    assert text["latex"].count(r"\begin{tabular}") == text["latex"].count(r"\bottomrule") == len(tables)
+    body = [x for x in text["latex"].splitlines() if x.endswith(r"\\") and x.startswith("LatentBE &")]
+    assert body[0].count("&") == 5
+
+
+# Folders that are not as they should be
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("unfinished", "b is not finished (step 4,224 of 70,400, epoch 12, validation accuracy"),
+        ("recipe", "recipe.json: expected JSON, got something else"),
+        ("older", "recipe: unknown fields colour; it was written by another version"),
+        ("no recipe", "b is not a run folder: expected recipe.json in it"),
+        ("about", "run.json: expected JSON, got something else"),
+        ("result", "result.json: expected a JSON object, got list"),
+        ("predictions", "test.npz: expected labels and logits, got a damaged or foreign file"),
+        ("no predictions", "there are no predictions of a test split"),
+        ("no values", "logits: expected finite logits"),
+    ],
+)
+def test_a_run_that_cannot_be_used_is_a_line(tmp_path: Path, write: WriteRun, how: str, told: str) -> None:
+    write(tmp_path / "a", cifar10(), 0)
+    run = write(tmp_path / "b", cifar10(), 1)
+    damage(run, how)
+    page, (section,) = report([tmp_path], tmp_path / "report.md", format="md")
+    assert section.rows[0].networks == 1
+    text = page.read_text()
+    assert told in text
+    assert str(run.path) in text
+    page, nothing = report([tmp_path / "b"], tmp_path / "report.html") if how != "no recipe" else (page, [])
+    assert nothing == []
+    assert how == "no recipe" or "There is no finished run to report on." in page.read_text()
+
+
+def damage(run: RunFolder, how: str) -> None:
+    match how:
+        case "unfinished":
+            (run.path / "result.json").unlink()
+        case "recipe":
+            (run.path / "recipe.json").write_text("{")
+        case "older":
+            run.write_json("recipe.json", to_dict(cifar10()) | {"colour": "blue"})
+        case "no recipe":
+            (run.path / "recipe.json").unlink()
+        case "about":
+            (run.path / "run.json").write_text("no")
+        case "result":
+            (run.path / "result.json").write_text("[]")
+        case "predictions":
+            (run.path / "predictions" / "test.npz").write_bytes(b"PK")
+        case "no predictions":
+            (run.path / "predictions" / "test.npz").unlink()
+        case "no values":
+            run.write_predictions("test", np.zeros(3, np.int64), np.full((3, 10), np.nan))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("corruption", "{", "is damaged and is left out"),
+        ("corruption", '{"version": 1, "source": "x", "rows": []}', "is damaged"),
+        ("ood", '{"version": 2}', "is of version 2, and 1 is what can be read"),
+        ("ood", "[]", "is damaged"),
+        ("subspace", '{"version": 1, "t": [0, 1], "curves": [{"split": "test"}], "average": {}}', "is damaged"),
+        ("costs", '{"version": 1, "device": "x", "inference": [{"what": "single"}]}', "is damaged"),
+        ("health", '{"version": 1, "members": [{"acc": "high"}]}', "is damaged"),
+    ],
+)
+def test_a_measurement_that_cannot_be_read_is_a_line(
+    tmp_path: Path, write: WriteRun, name: str, content: str, told: str
+) -> None:
+    run = write(tmp_path / "a", cifar10(), 0)
+    (run.path / "measurements" / f"{name}.json").write_text(content)
+    page, _ = report([tmp_path], tmp_path / "report.html")
+    assert f"{name}.json {told}" in page.read_text()
+    assert "<h2>Left out</h2>" in page.read_text()
+
+
+def test_a_damaged_log_costs_the_curves_only(tmp_path: Path, write: WriteRun) -> None:
+    run = write(tmp_path / "a", cifar10(), 0)
+    (run.path / "metrics.jsonl").write_text("what?\n{}\n")
+    answers, notes = collect([tmp_path])
+    assert len(answers) == 1
+    assert "expected JSON in line 1" in notes[0]
+    assert "its curves are left out" in notes[0]
+
+
+def test_runs_from_python_are_reported(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x, y = torch.rand(60, 5), torch.arange(60) % 3
+    net = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    common = {"val": (x[:20], y[:20]), "test": (x[20:], y[20:]), "epochs": 2, "device": "cpu"}
+    teachers = []
+    for m in range(2):
+        made = onefold.distill(
+            None,
+            net,
+            (x, y),
+            method="supervised",
+            perturbation="none",
+            seed=m,
+            out=tmp_path / f"t{m}",
+            **common,  # type: ignore[arg-type]
+        )
+        teachers.append(made.model)
+    student = onefold.distill(teachers, net, (x, y), perturbation="none", out=tmp_path / "s", **common)  # type: ignore[arg-type]
+    _, (section,) = report([tmp_path], tmp_path / "report.html")
+    assert section.title == "data given in Python, Sequential"
+    assert [(row.label, row.networks) for row in section.rows] == [("single network", 2), ("LatentBE", 1)]
+    assert section.rows[1].mean("nll") == pytest.approx(student.metrics["nll"], rel=1e-5)
+
+
+def test_names_are_escaped(tmp_path: Path, write: WriteRun) -> None:
+    write(tmp_path / "<b>&" / "a", digits(), 0)
+    page, _ = report([tmp_path / "<b>&"], tmp_path / "report.html", title="<script>alert(1)</script>")
+    text = page.read_text()
+    assert "<script>alert" not in text
+    assert "&lt;b&gt;&amp;" in text
