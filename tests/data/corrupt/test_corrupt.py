@@ -10,6 +10,7 @@ from torch import Tensor
 
 from onefold.data import CORRUPTIONS as EXPORTED
 from onefold.data.corrupt import CORRUPTIONS, EXTRA, corrupt
+from onefold.data.corrupt.draws import Draws
 from onefold.data.corrupt.severities import constants, nearest_side
 
 ALL = (*CORRUPTIONS, *EXTRA)
