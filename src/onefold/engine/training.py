@@ -180,7 +180,8 @@ def prepare(job: Job) -> Training:
 def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:
     batch_size = 2 * job.settings.optim.batch_size  # no gradients are kept
     if job.device.type == "cuda" and isinstance(split, Arrays):
-        batch_size = max(batch_size, min(1024, LARGE // max(split.x[0].numel(), 1)))  # small images fill a GPU in crowds
+        # Small images fill a GPU in crowds.
+        batch_size = max(batch_size, min(1024, LARGE // max(split.x[0].numel(), 1)))
     return loader_for(
         split,
         batch_size,
