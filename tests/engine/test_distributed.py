@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -83,7 +84,8 @@ def test_processes_agree_with_one(case: str, runs: tuple[Path, list[list[str]]])
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value, rtol=1e-11, atol=1e-12, msg=f"{other}: {name}")
         for ours, theirs in zip(lines(folder / "1" / case), lines(other), strict=True):
-            assert theirs.pop("kind") == ours.pop("kind")
+            words = {name for name, value in ours.items() if value is None or isinstance(value, str)}
+            assert all(theirs.pop(name) == ours.pop(name) for name in words)
             assert theirs == pytest.approx(ours, rel=1e-6, abs=1e-9)
         for split in ("val", "test"):
             one, several = (RunFolder(path).predictions(split) for path in (folder / "1" / case, other))
@@ -91,6 +93,26 @@ def test_processes_agree_with_one(case: str, runs: tuple[Path, list[list[str]]])
             assert several is not None
             np.testing.assert_array_equal(several[0], one[0])
             np.testing.assert_allclose(several[1], one[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["latentbe", "two for three"])
+def test_what_is_measured_agrees(case: str, runs: tuple[Path, list[list[str]]]) -> None:
+    """Whether averaging hurts, and that the members' diversity was looked at, teachers that are spread included."""
+    folder, _ = runs
+
+    def health(run: Path) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((run / "measurements" / "health.json").read_text())
+        return found
+
+    expected = health(folder / "1" / case)
+    for other in folder.glob(f"[23]*/{case}"):
+        found = health(other)
+        assert found["count"] == expected["count"] == 101
+        for name in ("ensemble", "collapsed", "collapsed_reestimated"):
+            assert found[name] == pytest.approx(expected[name], rel=1e-6)
+        for ours, theirs in zip(expected["members"], found["members"], strict=True):
+            assert theirs == pytest.approx(ours, rel=1e-6)
+        assert {"diversity", "perturbation"} <= {record["kind"] for record in lines(other)}
 
 
 def test_the_cases_would_differ(runs: tuple[Path, list[list[str]]]) -> None:

@@ -108,7 +108,14 @@ def job_of(case: str, world: World) -> Job:
         train=split(count, 0),
         val=split(101, 1),
         test=split(130, 2),
-        settings=Settings(epochs=2, alpha=0.8, temperature=2.0, optim=OptimRecipe(**(OPTIM | optim)), log_every=2),
+        settings=Settings(
+            epochs=2,
+            alpha=0.8,
+            temperature=2.0,
+            optim=OptimRecipe(**(OPTIM | optim)),
+            log_every=2,
+            diversity_every=1,
+        ),
         device=torch.device("cpu"),
         # A step of a length that matters, and no clipping: where it ends would hang on rounding.
         space=InputSpace(scale=0.05, low=None, high=None),
