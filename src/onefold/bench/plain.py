@@ -32,7 +32,7 @@ class RankOneConv2d(nn.Module):
 
 
 class RankOneLinear(nn.Module):
-    """The same for the last layer."""
+    """The same for linear layers, on `[M * B, ..., C]`."""
 
     def __init__(self, linear: nn.Linear, members: int) -> None:
         super().__init__()
@@ -41,9 +41,11 @@ class RankOneLinear(nn.Module):
         self.s = nn.Parameter(torch.ones(members, linear.out_features, device=linear.weight.device))
 
     def forward(self, x: Tensor) -> Tensor:
-        each = x.shape[0] // self.r.shape[0]
-        h = F.linear(x * self.r.repeat_interleave(each, 0), self.linear.weight)
-        return h * self.s.repeat_interleave(each, 0) + self.linear.bias
+        each, between = x.shape[0] // self.r.shape[0], (1,) * (x.dim() - 2)
+        r = self.r.repeat_interleave(each, 0).reshape(len(x), *between, -1)
+        s = self.s.repeat_interleave(each, 0).reshape(len(x), *between, -1)
+        h = F.linear(x * r, self.linear.weight) * s
+        return h if self.linear.bias is None else h + self.linear.bias
 
 
 def batch_ensemble(net: nn.Module, members: int) -> nn.Module:
