@@ -7,7 +7,7 @@ written here without the package.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -91,7 +91,7 @@ def divergence(first: Tensor, second: Tensor) -> Tensor:
     return (p * (p.log() - second.log_softmax(1))).sum()
 
 
-def diversify(x: Tensor, teachers: list[nn.Module], student: nn.Module, members: int) -> Tensor:
+def diversify(x: Tensor, teachers: Sequence[nn.Module], student: nn.Module, members: int) -> Tensor:
     """TDiv-SDiv: one step up the gradient of the teachers' divergence minus the student's."""
     i = int(torch.randint(members, (1,)))
     j = (i + int(torch.randint(1, members, (1,)))) % members
@@ -121,7 +121,7 @@ def supervised_step(net: nn.Module, optimizer: torch.optim.Optimizer) -> Callabl
 
 def latentbe_step(
     net: nn.Module,
-    teachers: list[nn.Module],
+    teachers: Sequence[nn.Module],
     optimizer: torch.optim.Optimizer,
     decay: float,
     temperature: float,
