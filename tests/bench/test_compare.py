@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
-from onefold.bench.cases import Case, cases_for, rows_of
+from onefold.bench.cases import Case, cases_for, networks_of, pictures, rows_of
 from onefold.bench.compare import compare
+from onefold.bench.counting import count_forward
 from onefold.bench.timing import in_turn, round_seconds
 
 CPU = torch.device("cpu")
@@ -22,6 +24,20 @@ def test_the_rows_of_a_gpu_and_of_a_cpu() -> None:
     assert {case.batch for case in gpu} == {128}
     assert [case.label for case in cases_for(CPU)] == labels
     assert {case.network for case in cases_for(CPU, "wrn16x1", 8)} == {"wrn16x1"}
+
+
+# Multiplications of ViT-S/16: 196 patches and a class token, 12 blocks of width 384.
+VIT = 196 * 768 * 384 + 12 * (4 * 197 * 384**2 + 2 * 197**2 * 384 + 2 * 197 * 384 * 1536) + 384 * 1000
+
+
+@pytest.mark.parametrize(("network", "products"), [("resnet50", 4_089_184_256), ("vit-s", VIT)])
+def test_large_networks_have_two_members_and_large_images(network: str, products: int) -> None:
+    cases = cases_for(CPU, network, 2)
+    assert [case.label for case in cases] == ["supervised, one", "LatentBE-2", "LatentBE-2 + TDiv-SDiv"]
+    teachers, (net,) = networks_of(cases[1])
+    assert len(teachers) == 2
+    assert count_forward(net, (1, 3, cases[0].side, cases[0].side)).flops == 2 * products
+    assert tuple(pictures(replace(cases[0], side=8), CPU).x.shape[1:]) == (3, 8, 8)
 
 
 @pytest.mark.parametrize("case", rows_of("wrn10x1", 4)[1::2], ids=lambda case: str(case.label))

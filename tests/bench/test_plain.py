@@ -67,6 +67,21 @@ def test_latentbe_steps() -> None:
     torch.testing.assert_close(torch.tensor(theirs), torch.tensor(ours), rtol=1e-5, atol=0)
 
 
+def test_linear_layers_on_tokens() -> None:
+    """Each member's tokens through a weight of its own."""
+    torch.manual_seed(0)
+    linear = nn.Linear(4, 3)
+    layer = plain.RankOneLinear(linear, 2)
+    nn.init.normal_(layer.r)
+    nn.init.normal_(layer.s)
+    x = torch.randn(2 * 5, 7, 4)
+    expected = []
+    for m in range(2):
+        weight = linear.weight * layer.s[m][:, None] * layer.r[m]
+        expected.append(x[5 * m : 5 * m + 5] @ weight.T + linear.bias)
+    torch.testing.assert_close(layer(x), torch.cat(expected))
+
+
 def test_the_perturbation() -> None:
     """Of two members there are two ordered pairs; both versions draw both."""
     x, _ = batch(0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -21,6 +22,8 @@ from onefold.recipe import OptimRecipe
 
 LATER = 2000
 DECAY, TEMPERATURE = 5e-4, 4.0
+VIT = "vit-s"
+LARGE = {"resnet50": (224, 1000), VIT: (224, 1000)}  # pixels of a side, classes
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Case:
     runs: int = 1
     members: int = 4
     batch: int = 128
+    side: int = 32  # pixels
+    classes: int = 10
 
     @property
     def label(self) -> str:
@@ -45,39 +50,49 @@ class Case:
         return method if self.perturbation == "none" else f"{method} + {names[self.perturbation]}"
 
 
-def rows_of(network: str, batch: int) -> list[Case]:
-    return [
-        Case(network, "supervised", batch=batch),
-        Case(network, "supervised", runs=4, batch=batch),
-        Case(network, "latentbe", batch=batch),
-        Case(network, "latentbe", "tdiv-sdiv", batch=batch),
-    ]
+def rows_of(network: str, batch: int, members: int = 4) -> list[Case]:
+    """The rows of a network: of the large ones at ImageNet's size, without many at once."""
+    side, classes = LARGE.get(network, (32, 10))
+    one = Case(network, "supervised", members=members, batch=batch, side=side, classes=classes)
+    several = [] if network in LARGE else [replace(one, runs=4)]
+    student = replace(one, method="latentbe")
+    return [one, *several, student, replace(student, perturbation="tdiv-sdiv")]
 
 
 def cases_for(device: torch.device, network: str | None = None, batch: int | None = None) -> list[Case]:
     """The paper's networks on a GPU; on a CPU one that it manages in seconds; or the one that is asked for."""
     cuda = device.type == "cuda"
     networks = [network] if network is not None else ["wrn28x1", "wrn28x4"] if cuda else ["wrn10x1"]
-    return [case for name in networks for case in rows_of(name, batch or (128 if cuda else 32))]
+    batch = batch or (128 if cuda else 32)
+    return [case for name in networks for case in rows_of(name, batch, 2 if name in LARGE else 4)]
 
 
-def pictures(device: torch.device) -> Arrays:
-    """As many random images as CIFAR's training split has, on the device; on a CPU fewer."""
-    count = 45_000 if device.type == "cuda" else 512
+def pictures(case: Case, device: torch.device) -> Arrays:
+    """Random images on the device: on a GPU as many as CIFAR's training split has, of large ones fewer."""
+    count = max(4 * case.batch, 512) if device.type != "cuda" or case.network in LARGE else 45_000
     generator = torch.Generator().manual_seed(0)
-    x = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    return Arrays(x.to(device), torch.randint(0, 10, (count,), generator=generator).to(device))
+    shape = (count, 3, case.side, case.side)
+    x = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    return Arrays(x.to(device), torch.randint(0, case.classes, (count,), generator=generator).to(device))
 
 
-def fresh(network: str) -> nn.Module:
-    return build_network(network, 10, (CIFAR10.mean, CIFAR10.std), (32, 32))
+def fresh(case: Case) -> nn.Module:
+    """A new network; an unknown one is refused."""
+    if case.network != VIT:
+        return build_network(case.network, case.classes, (CIFAR10.mean, CIFAR10.std), (case.side, case.side))
+    try:
+        timm = importlib.import_module("timm")
+    except ImportError:
+        raise ValueError(f"network: '{VIT}' is timm's, which is not installed; pip install 'onefold[timm]'") from None
+    net: nn.Module = timm.create_model("vit_small_patch16_224", num_classes=case.classes)
+    return net
 
 
 def networks_of(case: Case) -> tuple[list[nn.Module], list[nn.Module]]:
     """Teachers, if the method has any, and the networks to be trained: the same for both versions."""
     torch.manual_seed(0)
-    teachers = [fresh(case.network) for _ in range(case.members)] if METHODS[case.method].needs_teachers else []
-    return teachers, [fresh(case.network) for _ in range(case.runs)]
+    teachers = [fresh(case) for _ in range(case.members)] if METHODS[case.method].needs_teachers else []
+    return teachers, [fresh(case) for _ in range(case.runs)]
 
 
 def trainings(case: Case, data: Arrays, device: torch.device, precision: str) -> list[Training]:

@@ -16,7 +16,6 @@ from onefold.bench.counting import count_forward
 from onefold.bench.floor import Rates, floor_of, measure_rates
 from onefold.bench.memory import forget_peak, peak_bytes
 from onefold.bench.timing import Rounds, cleared, finished, in_turn
-from onefold.data import Arrays
 from onefold.engine.device import own_randomness
 from onefold.engine.environment import environment
 from onefold.engine.passes import passes_of
@@ -77,15 +76,16 @@ def compare(
     """Times every case; bf16 on a GPU, float32 on a CPU. The plain version is float32, on a GPU with TF32."""
     precision = "bf16" if device.type == "cuda" else "float32"
     with own_randomness(device):
-        rates, data, rows = measure_rates(device, precision), pictures(device), []
+        rates, rows = measure_rates(device, precision), []
         for number, case in enumerate(cases):
             told(f"{case.network} {case.label}", number)
-            rows.append(row_of(case, data, rates, device, steps, blocks))
+            rows.append(row_of(case, rates, device, steps, blocks))
     return Table(precision, rates, tuple(rows))
 
 
-def row_of(case: Case, data: Arrays, rates: Rates, device: torch.device, steps: int, blocks: int) -> Row:
+def row_of(case: Case, rates: Rates, device: torch.device, steps: int, blocks: int) -> Row:
     cleared(device)
+    data = pictures(case, device)
     forget_peak(device)
     begin = finished(device)
     ours = our_rounds(case, data, device, rates.precision)
@@ -96,7 +96,7 @@ def row_of(case: Case, data: Arrays, rates: Rates, device: torch.device, steps: 
     theirs = with_tf32(plain_rounds(case, data, device))
     theirs(WARM)
     seconds, plain_seconds = in_turn([(ours, steps), (theirs, max(steps // 4, 1))], device, blocks)
-    net = fresh(case.network)
+    net = fresh(case)
     forward = count_forward(net, (case.batch, *data.x.shape[1:]))
     passes = passes_of(METHODS[case.method], PERTURBATIONS[case.perturbation], case.members).equivalents * case.runs
     floor = floor_of(forward, passes, case.runs * sum(p.numel() for p in net.parameters()), rates)

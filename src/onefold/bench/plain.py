@@ -7,7 +7,7 @@ written here without the package.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +32,7 @@ class RankOneConv2d(nn.Module):
 
 
 class RankOneLinear(nn.Module):
-    """The same for the last layer."""
+    """The same for linear layers, on `[M * B, ..., C]`."""
 
     def __init__(self, linear: nn.Linear, members: int) -> None:
         super().__init__()
@@ -41,9 +41,11 @@ class RankOneLinear(nn.Module):
         self.s = nn.Parameter(torch.ones(members, linear.out_features, device=linear.weight.device))
 
     def forward(self, x: Tensor) -> Tensor:
-        each = x.shape[0] // self.r.shape[0]
-        h = F.linear(x * self.r.repeat_interleave(each, 0), self.linear.weight)
-        return h * self.s.repeat_interleave(each, 0) + self.linear.bias
+        each, between = x.shape[0] // self.r.shape[0], (1,) * (x.dim() - 2)
+        r = self.r.repeat_interleave(each, 0).reshape(len(x), *between, -1)
+        s = self.s.repeat_interleave(each, 0).reshape(len(x), *between, -1)
+        h = F.linear(x * r, self.linear.weight) * s
+        return h if self.linear.bias is None else h + self.linear.bias
 
 
 def batch_ensemble(net: nn.Module, members: int) -> nn.Module:
@@ -89,7 +91,7 @@ def divergence(first: Tensor, second: Tensor) -> Tensor:
     return (p * (p.log() - second.log_softmax(1))).sum()
 
 
-def diversify(x: Tensor, teachers: list[nn.Module], student: nn.Module, members: int) -> Tensor:
+def diversify(x: Tensor, teachers: Sequence[nn.Module], student: nn.Module, members: int) -> Tensor:
     """TDiv-SDiv: one step up the gradient of the teachers' divergence minus the student's."""
     i = int(torch.randint(members, (1,)))
     j = (i + int(torch.randint(1, members, (1,)))) % members
@@ -119,7 +121,7 @@ def supervised_step(net: nn.Module, optimizer: torch.optim.Optimizer) -> Callabl
 
 def latentbe_step(
     net: nn.Module,
-    teachers: list[nn.Module],
+    teachers: Sequence[nn.Module],
     optimizer: torch.optim.Optimizer,
     decay: float,
     temperature: float,

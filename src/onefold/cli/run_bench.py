@@ -29,11 +29,10 @@ def run(request: Bench, out: Console) -> None:
         if count is not None and count < least:
             raise ValueError(f"{name}: expected at least {least}, got {count}")
     device = device_named(request.device)
-    if request.network is not None:
-        fresh(request.network)  # an unknown one is refused now
     file = file_named(request.out)
     steps = request.steps or (40 if device.type == "cuda" else 3)
     cases = cases_for(device, request.network, request.batch)
+    fresh(cases[0])  # an unknown network is refused now
     with display() as shown:
         stage = shown.stage("bench")
 
