@@ -95,7 +95,9 @@ def test_other_recipes_are_not_compared(tmp_path: Path, write: WriteRun) -> None
     assert of_paper(by_name["short"]) == of_paper(by_name["own"]) == {}
     assert of_paper(by_name["bf16"]) != {}
     said = [s for section in sections(list(by_name.values())) for s in sentences(section, grids(section))]
-    assert any("Not compared with the paper: LatentBE + TDiv-SDiv, by epochs 60 (the paper's is 200)." in s for s in said)
+    assert any(
+        "Not compared with the paper: LatentBE + TDiv-SDiv, by epochs 60 (the paper's is 200)." in s for s in said
+    )
 
 
 def test_cifar100_ensembles_are_compared_with_the_baselines_not_the_costs(tmp_path: Path, write: WriteRun) -> None:
@@ -133,7 +135,9 @@ def test_the_summary_says_how_much_is_kept(section: Section, tables: dict[str, G
     assert ours is not None
     share = 100 * (alone - ours) / (alone - together)
     (latent,) = [sentence for sentence in said if sentence.startswith("LatentBE keeps")]
-    start = f"LatentBE keeps {share:.0f}% of the NLL gain that the ensemble of 4 has over a single network, at 1/4 of the"
+    start = (
+        f"LatentBE keeps {share:.0f}% of the NLL gain that the ensemble of 4 has over a single network, at 1/4 of the"
+    )
     assert latent.startswith(start)
     assert "0.110 ms an image against 0.410" in latent
     assert any(sentence.startswith("BE keeps") and "at the same cost" in sentence for sentence in said)
