@@ -173,7 +173,7 @@ CIFAR = ["train", "cifar10"]
     ("words", "sentence"),
     [
         (["trian", "cifar10"], "there is no verb 'trian'; did you mean 'train'?"),
-        (["fly"], "there is no verb 'fly'; there are demo, train, distill, evaluate, report"),
+        (["fly"], "there is no verb 'fly'; there are demo, train, distill, evaluate, report, reproduce"),
         ([*CIFAR, "--optim.lrr", "1"], "there is no flag --optim.lrr; did you mean --optim.lr?"),
         ([*CIFAR, "--optim.lrr=1"], "there is no flag --optim.lrr; did you mean --optim.lr?"),
         ([*CIFAR, "--lr", "1"], "there is no flag --lr; did you mean --optim.lr?"),

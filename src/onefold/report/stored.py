@@ -17,7 +17,7 @@ from torch import Tensor
 
 from onefold.metrics import log_mean_probabilities
 
-VALUES = 2**22  # logits that are looked at together: 32 MiB in float64
+VALUES = 2**20  # logits that are looked at together: 8 MiB in float64, and as much again for each step on the way
 Labels = npt.NDArray[np.int64]
 Batch = tuple[Tensor, Tensor]  # logits [B, K] and labels [B]
 BROKEN = (ValueError, EOFError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 
 from matplotlib.figure import FigureBase
+from matplotlib.ticker import MaxNLocator
 
 from onefold.report.logs import Points, curve
 from onefold.report.pictures.picture import Palette, Panel, Picture, Style, line, one_axes
@@ -65,6 +66,7 @@ def draw(title: str, lines: Lines, styles: dict[str, Style], figure: FigureBase,
     axes = one_axes(figure, "epoch", title)
     for label, points in lines.items():
         line(axes, palette, styles[label], [x for x, _ in points], [y for _, y in points])
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 
 def picture(

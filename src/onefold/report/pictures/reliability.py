@@ -22,8 +22,7 @@ def reliability_picture(section: Section) -> Picture:
     for row in section.rows:
         panels.append(panel(row, row.before, "", "ece"))
         if row.after is not None:
-            temperature = row.mean("temperature")
-            panels.append(panel(row, row.after, f" at temperature {temperature:.2f}", "cece"))
+            panels.append(panel(row, row.after, f"{row.mean('temperature'):.2f}", "cece"))
     caption = (
         "Answers are put into 15 bins by their confidence: the filled bar is the accuracy of a bin, the thick line its "
         "mean confidence. A calibrated network follows the dashed line; bins with fewer than "
@@ -33,12 +32,13 @@ def reliability_picture(section: Section) -> Picture:
     return Picture("reliability", "Confidence and accuracy", caption, tuple(panels), columns=4)
 
 
-def panel(row: Row, bins: Reliability, scaled: str, key: str) -> Panel:
-    title = f"{row.label}{scaled}"
+def panel(row: Row, bins: Reliability, temperature: str, key: str) -> Panel:
+    title = row.label + (f", T = {temperature}" if temperature else "")
+    name = row.label + (f" at temperature {temperature}" if temperature else "")
     error = row.mean(key)
     assert error is not None, "every row has been measured"
     drawn = functools.partial(draw, bins=bins)
-    return Panel(f"{title}: ECE {error:.4f}", described(bins, title), drawn, (3.4, 3.6))
+    return Panel(f"{title}: ECE {error:.4f}", described(bins, name), drawn, (3.4, 3.6))
 
 
 def draw(figure: FigureBase, palette: Palette, bins: Reliability) -> None:
@@ -55,14 +55,22 @@ def draw(figure: FigureBase, palette: Palette, bins: Reliability) -> None:
 def draw_gaps(axes: Axes, palette: Palette, bins: Reliability) -> None:
     """Bars as high as the accuracy, and the way from there to the confidence."""
     width = 1 / len(bins.count)
-    for index, confidence, accuracy in filled(bins):
-        middle = (index + 0.5) * width
-        weight = 1.0 if int(bins.count[index]) >= FEW else 0.4
-        axes.bar(middle, accuracy, width=width * 0.84, color=palette.accuracy, linewidth=0, alpha=weight)
-        low, high = sorted((accuracy, confidence))
-        axes.bar(middle, high - low, bottom=low, width=width * 0.84, fill=False, edgecolor=palette.gap, alpha=weight)
-        sides = [index * width, (index + 1) * width]
-        axes.plot(sides, [confidence, confidence], color=palette.gap, linewidth=2.5, alpha=weight)
+    entries = filled(bins)
+    # All bars of a kind at once: a call takes matplotlib milliseconds.
+    for weight, chosen in (
+        (1.0, [entry for entry in entries if int(bins.count[entry[0]]) >= FEW]),
+        (0.4, [entry for entry in entries if int(bins.count[entry[0]]) < FEW]),
+    ):
+        if not chosen:
+            continue
+        middles = [(index + 0.5) * width for index, _, _ in chosen]
+        confidences, accuracies = [c for _, c, _ in chosen], [a for _, _, a in chosen]
+        lows = [min(c, a) for _, c, a in chosen]
+        gaps = [abs(c - a) for _, c, a in chosen]
+        axes.bar(middles, accuracies, width=width * 0.84, color=palette.accuracy, linewidth=0, alpha=weight)
+        axes.bar(middles, gaps, bottom=lows, width=width * 0.84, fill=False, edgecolor=palette.gap, alpha=weight)
+        sides = [index * width for index, _, _ in chosen], [(index + 1) * width for index, _, _ in chosen]
+        axes.hlines(confidences, *sides, color=palette.gap, linewidth=2.5, alpha=weight)
     axes.plot([0, 1], [0, 1], color=palette.ink, linewidth=1, linestyle=(0, (4, 3)))
     axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
     axes.set_yticks(QUARTERS, NAMED)

@@ -1,0 +1,130 @@
+"""How long a report over many runs takes, and how much memory one over a million predictions.
+
+    python benchmarks/report.py                 40 runs of CIFAR-10's size, with logs of 200 epochs
+    python benchmarks/report.py --memory        10,000, 100,000 and 1,000,000 predictions of 1,000 classes: 4 GB of disk
+
+Times are those of the whole command in a fresh process, imports included, after one that leaves compiled modules behind;
+those of the processors tell how it would be on an idle machine. Memory is the largest resident size of that process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from onefold.recipe import DistillRecipe, Recipe, to_dict
+from onefold.recipes import cifar10
+from onefold.run import RunFolder
+
+ROWS = [("kd", "none"), ("aekd", "none"), ("proxy-end2", "none"), ("be", "none"), ("be", "tdiv-sdiv")]
+ROWS += [("latentbe", name) for name in ("none", "confods", "tdiv", "tdiv-sdiv")]
+
+
+def write_runs(root: Path, runs: int, examples: int, classes: int) -> None:
+    """Four teachers, and students of nine methods with as many seeds as it takes."""
+    for number in range(runs):
+        method, perturbation = ROWS[(number - 4) % len(ROWS)]
+        seed = (number - 4) // len(ROWS)
+        recipe = cifar10()
+        about: dict[str, object] = {"kind": "teacher", "member": number}
+        path = root / "teachers" / f"teacher-{number}"
+        if number >= 4:
+            recipe = replaced(recipe, method, perturbation, seed)
+            about = {"kind": "student", "method": method, "perturbation": perturbation}
+            path = root / f"seed-{seed}" / f"{method}-{perturbation}"
+        run = RunFolder(path)
+        run.begin(to_dict(recipe), about, {"device": "none"})
+        for split, count in (("val", examples // 2), ("test", examples)):
+            run.write_predictions(split, *drawn(number, count, classes))
+        lines = [
+            json.dumps({"kind": "train", "step": s, "epoch": 1 + s // 352, "loss": 1 / s}) for s in range(50, 70400, 50)
+        ]
+        lines += [
+            json.dumps({"kind": "val", "step": 352 * e, "epoch": e, "acc": 0.9, "nll": 1 / e}) for e in range(1, 201)
+        ]
+        (run.path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+        run.write_json("result.json", {"seconds": 100.0, "metrics": {}, "temperature": 1.0})
+
+
+def replaced(recipe: Recipe, method: str, perturbation: str, seed: int) -> Recipe:
+    import dataclasses
+
+    return dataclasses.replace(recipe, seed=seed, distill=DistillRecipe(method, perturbation))
+
+
+def drawn(seed: int, count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    rng = np.random.default_rng(seed)
+    labels = np.random.default_rng(count).integers(0, classes, count)
+    logits = rng.normal(size=(count, classes)).astype(np.float32)
+    logits[np.arange(count), labels] += 3
+    return labels, logits - np.log(np.exp(logits).sum(1, keepdims=True))
+
+
+def write_large(root: Path, examples: int, classes: int) -> None:
+    """One run, its predictions written piece by piece."""
+    run = RunFolder(root / str(examples))
+    run.begin(to_dict(cifar10()), {"kind": "student"}, {})
+    (run.path / "predictions").mkdir()
+    labels = np.random.default_rng(0).integers(0, classes, examples)
+    piece = drawn(0, 10_000, classes)[1]
+    for split in ("val", "test"):
+        with zipfile.ZipFile(run.path / "predictions" / f"{split}.npz", "w", zipfile.ZIP_STORED) as archive:
+            with archive.open("labels.npy", "w") as file:
+                np.lib.format.write_array(file, labels)  # type: ignore[no-untyped-call]
+            with archive.open("logits.npy", "w", force_zip64=True) as file:
+                header = {"descr": "<f4", "fortran_order": False, "shape": (examples, classes)}
+                np.lib.format.write_array_header_1_0(file, header)  # type: ignore[no-untyped-call]
+                for begin in range(0, examples, len(piece)):
+                    file.write(piece[: examples - begin].tobytes())
+        if split == "val" and examples > 10_000:  # a validation split is smaller, and is read ten times
+            (run.path / "predictions" / "val.npz").unlink()
+            smaller = root / "10000" / "predictions" / "val.npz"
+            (run.path / "predictions" / "val.npz").write_bytes(smaller.read_bytes())
+    run.write_json("result.json", {"seconds": 100.0, "metrics": {}, "temperature": 1.0})
+
+
+def timed(folder: Path, out: Path) -> tuple[float, float, int]:
+    """Seconds, those of the processors, and KiB of a report in a process of its own."""
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "onefold", "report", str(folder), "--out", str(out)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(out.parent / "compiled")
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"the report failed: {status}")
+    return time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        if chosen.memory:
+            for examples in (10_000, 100_000, 1_000_000):
+                write_large(root, examples, 1000)
+                seconds, _, largest = timed(root / str(examples), root / "report.html")
+                print(f"{examples:>9,} predictions of 1,000 classes: {seconds:6.1f} s, {largest / 1024:7.0f} MiB")
+            return
+        write_runs(root, chosen.runs, 10_000, chosen.classes)
+        each = [timed(root, root / "report.html") for _ in range(chosen.rounds + 1)][1:]
+        shown = ", ".join(f"{seconds:.2f} ({busy:.2f})" for seconds, busy, _ in each)
+        print(f"{chosen.runs} runs: {shown} s (of the processors), {max(size for *_, size in each) / 1024:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()
