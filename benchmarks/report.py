@@ -3,8 +3,8 @@
     python benchmarks/report.py                 40 runs of CIFAR-10's size, with logs of 200 epochs
     python benchmarks/report.py --memory        10,000, 100,000 and 1,000,000 predictions of 1,000 classes: 4 GB of disk
 
-Times are those of the whole command in a fresh process, imports included, after one that leaves compiled modules behind;
-those of the processors tell how it would be on an idle machine. Memory is the largest resident size of that process.
+Times are those of the whole command in a fresh process, imports included, after one that leaves compiled modules
+behind; those of the processors tell how it would be on an idle machine. Memory is the largest resident size of that process.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def write_large(root: Path, examples: int, classes: int) -> None:
     for split in ("val", "test"):
         with zipfile.ZipFile(run.path / "predictions" / f"{split}.npz", "w", zipfile.ZIP_STORED) as archive:
             with archive.open("labels.npy", "w") as file:
-                np.lib.format.write_array(file, labels)  # type: ignore[no-untyped-call]
+                np.lib.format.write_array(file, labels)
             with archive.open("logits.npy", "w", force_zip64=True) as file:
                 header = {"descr": "<f4", "fortran_order": False, "shape": (examples, classes)}
-                np.lib.format.write_array_header_1_0(file, header)  # type: ignore[no-untyped-call]
+                np.lib.format.write_array_header_1_0(file, header)
                 for begin in range(0, examples, len(piece)):
                     file.write(piece[: examples - begin].tobytes())
         if split == "val" and examples > 10_000:  # a validation split is smaller, and is read ten times
