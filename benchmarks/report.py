@@ -4,7 +4,8 @@
     python benchmarks/report.py --memory        10,000, 100,000 and 1,000,000 predictions of 1,000 classes: 4 GB of disk
 
 Times are those of the whole command in a fresh process, imports included, after one that leaves compiled modules
-behind; those of the processors tell how it would be on an idle machine. Memory is the largest resident size of that process.
+behind; those of the processors tell how it would be on an idle machine. Memory is the largest resident size of that
+process.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def replaced(recipe: Recipe, method: str, perturbation: str, seed: int) -> Recip
     return dataclasses.replace(recipe, seed=seed, distill=DistillRecipe(method, perturbation))
 
 
-def drawn(seed: int, count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def drawn(seed: int, count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     labels = np.random.default_rng(count).integers(0, classes, count)
     logits = rng.normal(size=(count, classes)).astype(np.float32)
