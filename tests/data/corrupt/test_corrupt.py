@@ -10,6 +10,7 @@ from torch import Tensor
 
 from onefold.data import CORRUPTIONS as EXPORTED
 from onefold.data.corrupt import CORRUPTIONS, EXTRA, corrupt
+from onefold.data.corrupt.draws import Draws
 from onefold.data.corrupt.severities import constants, nearest_side
 
 ALL = (*CORRUPTIONS, *EXTRA)
@@ -66,6 +67,15 @@ def test_same_bits_however_the_batch_is_split(name: str) -> None:
     parts = [corrupt(x[low:high], name, 3, 7, first=low) for low, high in ((0, 1), (1, 250), (250, 270))]
     assert torch.equal(torch.cat(parts), whole)
     assert torch.equal(corrupt(x, name, 3, 7), whole)
+
+
+def test_images_of_a_later_block_draw_by_their_own_index() -> None:
+    x = torch.full((260, 1, 32, 32), 128, dtype=torch.uint8)
+    y = corrupt(x, "gaussian_noise", 1, 0, first=100)
+    noise = Draws(0, "gaussian_noise 1", torch.tensor([100, 255, 256, 359])).normal(1, 32, 32)
+    expected = (128 + 255 * 0.04 * noise).floor()
+    assert (y[[0, 155, 156, 259]] == expected).float().mean().item() > 0.999
+    assert len({image.numpy().tobytes() for image in y}) == len(y)
 
 
 @pytest.mark.parametrize(
