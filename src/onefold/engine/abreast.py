@@ -92,5 +92,3 @@ class Member:
 
     def message(self, text: str) -> None:
         self.together.progress.message(f"{self.name}: {text}")
-
-
