@@ -61,7 +61,7 @@ def test_the_numbers_are_those_of_a_plain_loop(make_job: Any) -> None:
     with torch.no_grad():
         assert diversity["train_div"] == pytest.approx(pairs(student(x)), rel=1e-4)
         assert diversity["val_div"] == pytest.approx(pairs(student(val)), rel=1e-4)
-        assert perturbation["tdiv"] == pytest.approx(pairs(teachers(x)), rel=1e-3)
+        assert perturbation["tdiv_before"] == pytest.approx(pairs(teachers(x)), rel=1e-3)
     assert diversity["kind"] == "diversity"
     assert (perturbation["kind"], perturbation["name"]) == ("perturbation", "gaussian")
     assert (perturbation["step"], perturbation["epoch"]) == (3, 2)
@@ -74,7 +74,9 @@ def test_tdiv_adds_to_the_teachers_diversity(make_job: Any) -> None:
         assert log is not None
         _, perturbation = log.records(1, 1)
     assert perturbation["tdiv_change"] > 0
-    assert perturbation["sdiv"] == perturbation["sdiv_change"] == 0  # factors at one: the members agree everywhere
+    assert (
+        perturbation["sdiv_before"] == perturbation["sdiv_change"] == 0
+    )  # factors at one: the members agree everywhere
 
 
 def test_how_often_if_nothing_is_said(make_job: Any) -> None:

@@ -96,7 +96,8 @@ class DiversityLog:
             None if then is None or now is None else now - then
             for then, now in zip((self.tdiv, sdiv), after, strict=True)
         )
-        return {"tdiv": self.tdiv, "tdiv_change": tdiv_change, "sdiv": sdiv, "sdiv_change": sdiv_change}
+        before = {"tdiv_before": self.tdiv, "sdiv_before": sdiv}
+        return before | {"tdiv_change": tdiv_change, "sdiv_change": sdiv_change}
 
 
 def diversity_log(job: Job, student: AnyStudent, examples: int) -> DiversityLog | None:
