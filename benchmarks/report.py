@@ -1,15 +1,16 @@
 """How long a report over many runs takes, and how much memory one over a million predictions.
 
-    python benchmarks/report.py                 40 runs of CIFAR-10's size, with logs of 200 epochs
-    python benchmarks/report.py --memory        10,000, 100,000 and 1,000,000 predictions of 1,000 classes: 4 GB of disk
+    python benchmarks/report.py            40 runs of CIFAR-10's size, with logs of 200 epochs
+    python benchmarks/report.py --memory   10,000, 100,000 and 1,000,000 predictions of 1,000 classes: 4 GB of disk
 
-Times are those of the whole command in a fresh process, imports included, after one that leaves compiled modules behind;
-those of the processors tell how it would be on an idle machine. Memory is the largest resident size of that process.
+Times are those of the whole command in a fresh process, imports included, after one that leaves compiled modules
+behind; those of the processors tell how it would be on an idle machine. Memory is the largest resident size.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from onefold.recipe import DistillRecipe, Recipe, to_dict
 from onefold.recipes import cifar10
@@ -56,12 +58,10 @@ def write_runs(root: Path, runs: int, examples: int, classes: int) -> None:
 
 
 def replaced(recipe: Recipe, method: str, perturbation: str, seed: int) -> Recipe:
-    import dataclasses
-
     return dataclasses.replace(recipe, seed=seed, distill=DistillRecipe(method, perturbation))
 
 
-def drawn(seed: int, count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def drawn(seed: int, count: int, classes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     rng = np.random.default_rng(seed)
     labels = np.random.default_rng(count).integers(0, classes, count)
     logits = rng.normal(size=(count, classes)).astype(np.float32)
@@ -79,10 +79,10 @@ def write_large(root: Path, examples: int, classes: int) -> None:
     for split in ("val", "test"):
         with zipfile.ZipFile(run.path / "predictions" / f"{split}.npz", "w", zipfile.ZIP_STORED) as archive:
             with archive.open("labels.npy", "w") as file:
-                np.lib.format.write_array(file, labels)  # type: ignore[no-untyped-call]
+                np.lib.format.write_array(file, labels)
             with archive.open("logits.npy", "w", force_zip64=True) as file:
                 header = {"descr": "<f4", "fortran_order": False, "shape": (examples, classes)}
-                np.lib.format.write_array_header_1_0(file, header)  # type: ignore[no-untyped-call]
+                np.lib.format.write_array_header_1_0(file, header)
                 for begin in range(0, examples, len(piece)):
                     file.write(piece[: examples - begin].tobytes())
         if split == "val" and examples > 10_000:  # a validation split is smaller, and is read ten times

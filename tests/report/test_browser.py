@@ -93,7 +93,8 @@ def probed(page: Path, width: int) -> tuple[dict[str, Any], str]:
     frame = page.with_name(f"frame-{width}.html")
     content = html.escape((page.parent / "probed.html").read_text(), quote=True)
     frame.write_text(
-        f'<!doctype html><body style="margin:0"><iframe style="border:0;width:{width}px;height:900px" srcdoc="{content}">'
+        '<!doctype html><body style="margin:0">'
+        f'<iframe style="border:0;width:{width}px;height:900px" srcdoc="{content}">'
         "</iframe><script>onload = () => { const inner = document.querySelector('iframe').contentDocument;"
         "document.body.append(inner.getElementById('probe')); }</script>"
     )

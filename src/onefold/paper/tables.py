@@ -30,7 +30,8 @@ def entries() -> tuple[Entry, ...]:
     """All of them, in the order of the file."""
     lines = files("onefold.paper").joinpath("tables.csv").read_text(encoding="utf-8").splitlines()
     return tuple(
-        Entry(*names, mean=float(mean), std=float(std) if std else None) for *names, mean, std in csv.reader(lines[1:])
+        Entry(table, dataset, network, teacher, passes, method, metric, float(mean), float(std) if std else None)
+        for table, dataset, network, teacher, passes, method, metric, mean, std in csv.reader(lines[1:])
     )
 
 
