@@ -193,8 +193,9 @@ def test_what_is_missing_comes_with_its_command(section: Section, tmp_path: Path
     assert "What could not be shown" in page.read_text()
 
 
-def test_figures_are_svg_and_pdf(everything: Path, section: Section, tmp_path: Path) -> None:
-    report([everything], tmp_path / "r.md", format="md", figures=tmp_path / "figures")
+def test_figures_are_svg_and_pdf(tmp_path: Path, write: WriteRun) -> None:
+    write(tmp_path / "a", cifar10(), 0)
+    _, (section,) = report([tmp_path], tmp_path / "r.md", format="md", figures=tmp_path / "figures")
     names = {picture.name for picture in pictures(section)}
     folder = tmp_path / "figures" / "cifar10-wrn28x1"
     assert {path.name for path in folder.iterdir()} == {f"{n}.{end}" for n in names for end in ("svg", "pdf")}
