@@ -75,6 +75,8 @@ class Perturbing:
     perturb: Callable[..., Tensor]
     teachers: int = 0
     needs_members: bool = False
+    passes: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """that finding the direction takes: of teachers forward and back to the images, of members the same"""
 
 
 METHODS = {
@@ -94,10 +96,10 @@ PERTURBATIONS = {
     for perturbing in (
         Perturbing("none", none),
         Perturbing("gaussian", gaussian),
-        Perturbing("ods", ods, teachers=1),
-        Perturbing("confods", confods, teachers=1),
-        Perturbing("tdiv", tdiv, teachers=2),
-        Perturbing("tdiv-sdiv", tdiv_sdiv, teachers=2, needs_members=True),
+        Perturbing("ods", ods, teachers=1, passes=(1, 1, 0, 0)),
+        Perturbing("confods", confods, teachers=1, passes=(1, 1, 0, 0)),
+        Perturbing("tdiv", tdiv, teachers=2, passes=(2, 1, 0, 0)),
+        Perturbing("tdiv-sdiv", tdiv_sdiv, teachers=2, needs_members=True, passes=(2, 1, 2, 1)),
     )
 }
 

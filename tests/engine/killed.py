@@ -14,6 +14,7 @@ import signal
 import stat
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,11 +68,11 @@ def at_call(module: Any, name: str, number: int, before: Callable[..., None]) ->
     """The `number`-th call of a function of the system is preceded by something."""
     function, calls = getattr(module, name), [0]
 
-    def called(*arguments: Any) -> Any:
+    def called(*arguments: Any, **options: Any) -> Any:
         calls[0] += 1
         if calls[0] == number:
             before(*arguments)
-        return function(*arguments)
+        return function(*arguments, **options)
 
     setattr(module, name, called)
 
@@ -101,6 +102,8 @@ def attempt(folder: Path, how: str, seconds: float, draws: random.Random) -> str
                 at_call(Path, "unlink", 1 + number // 3, lambda *_: die())
             train(folder, minutes)
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     if how == "later":

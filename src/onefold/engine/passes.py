@@ -10,9 +10,6 @@ from torch import nn
 from onefold.methods import AnyStudent, Method, Perturbing, method_named, perturbation_named
 from onefold.recipe import Recipe
 
-# Forward and backward passes that finding the direction takes, of teachers and of student members.
-DIRECTION = {"ods": (1, 1, 0, 0), "confods": (1, 1, 0, 0), "tdiv": (2, 1, 0, 0), "tdiv-sdiv": (2, 1, 2, 1)}
-
 
 @dataclass(frozen=True)
 class Passes:
@@ -44,7 +41,7 @@ def passes_of(method: Method, perturbation: Perturbing, members: int) -> Passes:
     ours = student_members(method, members)
     if not method.needs_teachers:
         return Passes(0, 0, ours, 0, ours)
-    direction = DIRECTION.get(perturbation.name, (0, 0, 0, 0))
+    direction = perturbation.passes
     return Passes(members + direction[0], direction[1], ours + direction[2], direction[3], ours)
 
 
@@ -66,6 +63,7 @@ def tiny(method: Method, members: int) -> AnyStudent:
 
 def passes_of_step(recipe: Recipe, *, student: bool) -> int:
     """Forward passes that a step of a recipe's student, or of one of its teachers, is worth."""
-    method = method_named(recipe.distill.method if student else "supervised")
-    perturbation = perturbation_named(recipe.distill.perturbation if student else "none")
+    if not student:
+        return 1 + 2  # forward, and back to activations and weights
+    method, perturbation = method_named(recipe.distill.method), perturbation_named(recipe.distill.perturbation)
     return passes_of(method, perturbation, recipe.members).equivalents

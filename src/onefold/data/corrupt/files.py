@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from onefold.data.corrupt.draws import Draws
@@ -33,6 +32,8 @@ def boxed(pixels: Tensor, target: int) -> Tensor:
 
 def jpeg_compression(x: Tensor, draws: Draws, quality: float) -> Tensor:  # noqa: ARG001
     """Encoded and decoded by Pillow, on the CPU, in as many threads as there are cores."""
+    from PIL import Image  # loaded by who uses it
+
     images = x.permute(0, 2, 3, 1).cpu().numpy()
 
     def coded(

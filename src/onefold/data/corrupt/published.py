@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from onefold.data.corrupt.severities import CORRUPTIONS, EXTRA, check_name
 from onefold.data.pictures import ImageFiles, Unreadable
@@ -127,6 +126,8 @@ def from_files(path: Path, names: Sequence[str]) -> Iterator[Corrupted]:
 
 def listed(folder: Path) -> Iterator[str]:
     """CLASS/FILE of every image that is not empty."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS  # loaded by who uses it
+
     if not folder.is_dir():
         return
     for place in os.scandir(folder):
