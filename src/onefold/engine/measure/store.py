@@ -34,7 +34,9 @@ class Measurements:
     def write(self, name: str, content: dict[str, Any]) -> None:
         """Stores a complete measurement, and forgets what there was of it in parts."""
         self._write(name, {"version": VERSION} | content | {"of": self.of})
-        (self.folder / f"{name}.partial.json").unlink(missing_ok=True)
+        partial = self.folder / f"{name}.partial.json"
+        if partial.exists():
+            partial.unlink()
 
     def parts(self, name: str, about: dict[str, Any]) -> dict[str, Any]:
         """What an interrupted measurement had got, by key; nothing where it was about something else."""
