@@ -126,6 +126,20 @@ def test_run_time(tables: dict[str, Grid]) -> None:
     assert [cell.mean for cell in rows["BE"]] == pytest.approx([2.0, 2.7, 0.3, 4])
 
 
+def test_a_single_network_may_have_been_timed_with_the_ensemble(tmp_path: Path, write: WriteRun) -> None:
+    for m in range(2):
+        run = write(tmp_path / f"teacher-{m}", digits(), 0, member=m, measured=False)
+        run.write_json("result.json", {"seconds": 30.0, "metrics": {}, "temperature": 1.0})
+    (tmp_path / "measurements").mkdir()
+    times = [{"what": what, "batch": 8, "ms_per_image": ms} for what, ms in (("single", 0.2), ("ensemble", 0.4))]
+    content = {"version": 1, "device": "x", "train_seconds": 1.0, "inference": times}
+    (tmp_path / "measurements" / "costs.json").write_text(json.dumps(content))
+    (section,) = sections(collect([tmp_path])[0])
+    (costs,) = [grid for grid in grids(section) if grid.name == "costs"]
+    assert costs.headings == ("training, min", "ms/image, batch 8", "passes")
+    assert [[cell.mean for cell in cells] for _, cells in costs.rows] == [[0.5, 0.2, 1], [1.0, 0.4, 2]]
+
+
 def test_the_summary_says_how_much_is_kept(section: Section, tables: dict[str, Grid]) -> None:
     said = sentences(section, list(tables.values()))
     nll = {row.label: row.mean("nll") for row in section.rows}

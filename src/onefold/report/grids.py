@@ -108,27 +108,31 @@ def health(section: Section) -> Grid:
 def costs(section: Section) -> Grid:
     """Training time and milliseconds an image, as measured."""
     batches = sorted({batch for row in section.rows for a in row.answers for _, batch, _ in inference(a)})
+    seconds = [a.seconds for row in section.rows for a in row.answers if a.seconds is not None]
+    unit, length = next(((u, s) for u, s in UNITS if max(seconds, default=0.0) >= s), UNITS[-1])
     lines = []
     for row in section.rows:
         paper = of_paper(row.first, table="costs")
-        hours = [a.seconds / 3600 for a in row.answers if a.seconds is not None]
-        cells = [number(hours, 3, paper=paper.get("hours"))]
+        taken = [a.seconds for a in row.answers if a.seconds is not None]
+        cells = [number(taken, 3, 1 / length, paper.get("hours") if unit == "h" else None)]
+        measured = [each for a in row.answers for each in inference(a)] or in_passing(section, row)
         for batch in batches:
-            times = [ms for a in row.answers for _, size, ms in inference(a) if size == batch]
+            times = [ms for _, size, ms in measured if size == batch]
             cells.append(number(times, 3, paper=paper.get("ms") if batch == batches[-1] else None))
         if any(cell.mean is not None for cell in cells):
             lines.append((row.label, (*cells, Number(float(row.first.passes), digits=0))))
     devices = dict.fromkeys(
         a.measurements.costs.device for r in section.rows for a in r.answers if a.measurements.costs
     )
-    caption = "Hours that training took (of an ensemble: of all its teachers), milliseconds an image, and how many "
+    caption = "How long training took (of an ensemble: of all its teachers), milliseconds an image, and how many "
     caption += "networks an image goes through."
     caption += f" Measured on {', '.join(devices)}." if devices else ""
     caption += " The paper's are of an RTX 3090." if any(c.paper for _, cells in lines for c in cells) else ""
-    titles = ("training, h", *(f"ms/image, batch {batch}" for batch in batches), "passes")
+    titles = (f"training, {unit}", *(f"ms/image, batch {batch}" for batch in batches), "passes")
     return Grid("costs", "Run time", titles, tuple(lines), caption)
 
 
+UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 WHAT = {"single": ("single",), "ensemble": ("ensemble",)}
 
 
@@ -143,3 +147,11 @@ def inference(answer: Answers) -> list[tuple[str, int, float]]:
         if times:
             return times
     return []
+
+
+def in_passing(section: Section, row: Row) -> list[tuple[str, int, float]]:
+    """The times of a single network, where they were measured beside those of the ensemble."""
+    if row.first.kind != "single":
+        return []
+    beside = [a.measurements.costs for each in section.of_kind("ensemble") for a in each.answers]
+    return [each for found in beside if found is not None for each in found.inference if each[0] == "single"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-MARGINS = {"left": 0.19, "right": 0.96, "bottom": 0.19, "top": 0.95}
+MARGINS = {"left": 0.22, "right": 0.96, "bottom": 0.19, "top": 0.95}
 WIDTH, HEIGHT = 3.4, 2.7  # inches of a panel
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -74,12 +74,18 @@ def styles_of(labels: Sequence[str]) -> dict[str, Style]:
     }
 
 
+def short(value: float, _: object = None) -> str:
+    """A number beside an axis: four figures and no more, for which there is room."""
+    return f"{value:.4g}"
+
+
 def one_axes(figure: FigureBase, xlabel: str, ylabel: str) -> Axes:
     """The axes of a panel that has one."""
     axes: Axes = figure.subplots(gridspec_kw=MARGINS)
     axes.patch.set_alpha(0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set(xlabel=xlabel, ylabel=ylabel)
+    axes.yaxis.set_major_formatter(short)
     return axes
 
 

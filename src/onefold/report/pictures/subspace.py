@@ -7,7 +7,7 @@ import functools
 from matplotlib.figure import FigureBase
 
 from onefold.report.measurements import Plane, Subspace
-from onefold.report.pictures.picture import MARGINS, Palette, Panel, Picture, Style, line, one_axes
+from onefold.report.pictures.picture import MARGINS, Palette, Panel, Picture, Style, line, one_axes, short
 from onefold.report.table import Section
 
 PANELS = (("train", "error"), ("test", "error"), ("test", "nll"))  # the paper's, left to right
@@ -26,9 +26,9 @@ def subspace_pictures(section: Section, styles: dict[str, Style]) -> list[Pictur
         ]
         if panels:
             drawn = [label for label, one in measured.items() if any(c.reestimated == reestimated for c in one.curves)]
-            caption = (
-                "Along the line through two members, t = 0 the one and t = 1 the other; the mark is their average."
-            )
+            caption = "Along the line through two members, t = 0 the one and t = 1 the other."
+            if any(measured[label].average_t is not None for label in drawn):
+                caption += " The star is the average of all members."
             name = "subspace-reestimated" if reestimated else "subspace"
             legend = tuple((label, styles[label]) for label in drawn)
             pictures.append(Picture(name, f"Between two members{suffix}", caption, tuple(panels), legend=legend))
@@ -104,7 +104,7 @@ def draw_plane(plane: Plane, values: list[list[float]], figure: FigureBase, pale
     axes = figure.subplots(gridspec_kw=MARGINS | {"right": 0.87})
     filled = axes.contourf(plane.a, plane.b, values, levels=12, cmap="cividis")
     axes.contour(plane.a, plane.b, values, levels=filled.levels, colors="#ffffff", linewidths=0.4)
-    bar = figure.colorbar(filled, ax=axes, pad=0.03)
+    bar = figure.colorbar(filled, ax=axes, pad=0.03, format=short)
     for name, (a, b) in ((name, (p[0], p[1])) for name, p in plane.points.items()):
         average = name == "average"
         axes.plot(a, b, marker="*" if average else "o", markersize=12 if average else 7, color="#ffffff")
