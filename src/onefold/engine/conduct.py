@@ -17,6 +17,7 @@ from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import World
 from onefold.engine.environment import environment
 from onefold.engine.event_files import check_log, event_files
+from onefold.engine.factories import HOW
 from onefold.engine.keeper import Keeper
 from onefold.engine.loop import fit
 from onefold.engine.pack import pack
@@ -26,7 +27,6 @@ from onefold.engine.training import Job, Training, prepare
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder
 
-HOW = ("params", "foreach", "fused", "capturable")  # of an optimizer: not what it computes, only how
 COPIES = 10  # of the weights that a run holds on the disk at most: old and new checkpoints with momenta, the model
 
 
@@ -108,7 +108,7 @@ def describe(training: Training) -> dict[str, Any]:
 
 def describe_optimizer(optimizer: Optimizer) -> dict[str, Any]:
     """Its class and what each of its groups is told."""
-    told = [{k: v for k, v in group.items() if k not in HOW} for group in optimizer.param_groups]
+    told = [{k: v for k, v in group.items() if k not in ("params", *HOW)} for group in optimizer.param_groups]
     groups = [{k: repr(float(v) if isinstance(v, Tensor) else v) for k, v in group.items()} for group in told]
     return {"class": type(optimizer).__name__, "groups": groups}
 

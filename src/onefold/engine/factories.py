@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import LBFGS, SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -82,3 +83,28 @@ def schedule_for(
     if not measured:
         raise ValueError("scheduler: ReduceLROnPlateau is told what was measured on validation data, and needs val")
     return OnPlateau(scheduler)
+
+
+HOW = ("foreach", "fused", "capturable")  # not what an optimizer computes, only how
+
+
+def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Puts a checkpoint's state back, in the shape this optimizer works with.
+
+    Rates that are tensors stay the tensors they are, since a captured step reads them; and what is kept for a weight
+    gets the weight's own layout in memory, since fused updates go through both side by side.
+    """
+    own = [{key: group[key] for key in ("lr", *HOW) if key in group} for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, kept in zip(optimizer.param_groups, own, strict=True):
+        rate = kept.pop("lr")
+        if isinstance(rate, Tensor):
+            rate.fill_(float(group["lr"]))
+            group["lr"] = rate
+        elif isinstance(group["lr"], Tensor):
+            group["lr"] = float(group["lr"])
+        group.update(kept)
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape and value.stride() != parameter.stride():
+                values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -21,7 +21,13 @@ from onefold.engine.distributed.statistics import draws_by_itself, with_common_s
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.diversity import DiversityLog, diversity_log
 from onefold.engine.ema import MovingAverage
-from onefold.engine.factories import OptimizerFactory, SchedulerFactory, optimizer_for, schedule_for
+from onefold.engine.factories import (
+    OptimizerFactory,
+    SchedulerFactory,
+    load_optimizer,
+    optimizer_for,
+    schedule_for,
+)
 from onefold.engine.preflight import blaming, check_job, check_loaders, check_space, example_of
 from onefold.engine.schedule import Schedule
 from onefold.engine.settings import Settings
@@ -99,7 +105,7 @@ class Training:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.student.load_state_dict(state["student"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         if self.ema is not None:
             self.ema.student.load_state_dict(state["ema"])
