@@ -1,19 +1,10 @@
-"""Triton kernels for a normalisation with members: each reads its activations once.
-
-Activations are `[M * B, C, ...]` with the channels innermost in memory, seen here as `[M, rows, C]`: rows are pixels,
-and the members lie one after another. Sums are in float32, for each member and channel. Factors come as offsets from
-one. What the kernels compute is written down once more, in torch, in `passes.py`.
-"""
+"""BatchNorm in training: the moments of a batch, what it makes of it, and the way back."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import triton
 import triton.language as tl
 
-# Sizes of the data are arguments: a kernel is compiled once for all of them.
-jit: Any = triton.jit(do_not_specialize=["rows", "chunk", "splits", "members"])
+from onefold.fast.kernels.compiled import jit
 
 
 @jit
@@ -168,121 +159,6 @@ def affine_kernel(
 
 
 @jit
-def at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S: tl.constexpr, AFFINE: tl.constexpr):
-    """a and b of a member, from the running statistics."""
-    rstd = 1.0 / tl.sqrt(tl.load(var + c, mask=there, other=1.0) + eps)
-    gamma = rstd * tl.load(weight + c, mask=there, other=0.0) if AFFINE else rstd
-    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
-    shift = beta - tl.load(mean + c, mask=there, other=0.0) * gamma
-    scale = gamma * (1.0 + tl.load(s + member * channels + c, mask=there, other=0.0)) if HAS_S else gamma
-    return scale, shift
-
-
-@jit
-def rest_kernel(
-    y,
-    q,
-    x,
-    total,
-    s,
-    weight,
-    bias,
-    mean,
-    var,
-    r,
-    z,
-    rows,
-    channels,
-    chunk,
-    eps,
-    SUM: tl.constexpr,
-    HAS_Q: tl.constexpr,
-    HAS_S: tl.constexpr,
-    AFFINE: tl.constexpr,
-    RELU: tl.constexpr,
-    HAS_R: tl.constexpr,
-    ROWS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-):
-    """z = relu(a y + b) (1 + r), with a and b from the running statistics.
-
-    y is total = (1 + q) y + x where SUM says so, which is stored on the way.
-    """
-    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    c = block * CHANNELS + tl.arange(0, CHANNELS)
-    there = c < channels
-    scale, shift = at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S, AFFINE)
-    factor = 1.0 + tl.load(r + member * channels + c, mask=there, other=0.0) if HAS_R else scale
-    before = 1.0 + tl.load(q + member * channels + c, mask=there, other=0.0) if HAS_Q else scale
-    base = member.to(tl.int64) * rows * channels
-    start, end = split * chunk, min(split * chunk + chunk, rows)
-    for row in range(start, end, ROWS):
-        at = row + tl.arange(0, ROWS)
-        here = (at < end)[:, None] & there[None, :]
-        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
-        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
-        if SUM:
-            if HAS_Q:
-                value = value * before[None, :]
-            value += tl.load(x + offset, mask=here, other=0.0).to(tl.float32)
-            kept = value.to(total.dtype.element_ty)
-            tl.store(total + offset, kept, mask=here)
-            value = kept.to(tl.float32)
-        value = value * scale[None, :] + shift[None, :]
-        if RELU:
-            value = tl.maximum(value, 0.0)
-        if HAS_R:
-            value = value * factor[None, :]
-        tl.store(z + offset, value, mask=here)
-
-
-@jit
-def rest_gradient_kernel(
-    dz,
-    y,
-    s,
-    weight,
-    bias,
-    mean,
-    var,
-    r,
-    also,
-    dy,
-    rows,
-    channels,
-    chunk,
-    eps,
-    HAS_S: tl.constexpr,
-    AFFINE: tl.constexpr,
-    RELU: tl.constexpr,
-    HAS_R: tl.constexpr,
-    ALSO: tl.constexpr,
-    ROWS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-):
-    """dy = a (1 + r) g (+ also), where g is dz let through by the activation."""
-    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    c = block * CHANNELS + tl.arange(0, CHANNELS)
-    there = c < channels
-    scale, shift = at_rest(s, weight, bias, mean, var, eps, member, channels, c, there, HAS_S, AFFINE)
-    of_g = scale * (1.0 + tl.load(r + member * channels + c, mask=there, other=0.0)) if HAS_R else scale
-    base = member.to(tl.int64) * rows * channels
-    start, end = split * chunk, min(split * chunk + chunk, rows)
-    for row in range(start, end, ROWS):
-        at = row + tl.arange(0, ROWS)
-        here = (at < end)[:, None] & there[None, :]
-        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
-        g = tl.load(dz + offset, mask=here, other=0.0).to(tl.float32)
-        if RELU:
-            value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
-            g = tl.where(value * scale[None, :] + shift[None, :] > 0, g, 0.0)
-        result = g * of_g[None, :]
-        if ALSO:
-            result += tl.load(also + offset, mask=here, other=0.0).to(tl.float32)
-        tl.store(dy + offset, result, mask=here)
-
-
-@jit
 def gradient_sums_kernel(
     dz,
     y,
@@ -424,49 +300,3 @@ def gradient_kernel(
         if ALSO:
             result += tl.load(also + offset, mask=here, other=0.0).to(tl.float32)
         tl.store(dy + offset, result, mask=here)
-
-
-@jit
-def scaled_sum_kernel(
-    y, s, x, z, rows, channels, chunk, HAS_X: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
-):
-    """z = (1 + s) y + x."""
-    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    c = block * CHANNELS + tl.arange(0, CHANNELS)
-    there = c < channels
-    factor = 1.0 + tl.load(s + member * channels + c, mask=there, other=0.0)
-    base = member.to(tl.int64) * rows * channels
-    start, end = split * chunk, min(split * chunk + chunk, rows)
-    for row in range(start, end, ROWS):
-        at = row + tl.arange(0, ROWS)
-        here = (at < end)[:, None] & there[None, :]
-        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
-        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32) * factor[None, :]
-        if HAS_X:
-            value += tl.load(x + offset, mask=here, other=0.0).to(tl.float32)
-        tl.store(z + offset, value, mask=here)
-
-
-@jit
-def scaled_gradient_kernel(
-    g, y, s, dy, partial, rows, channels, chunk, SUMS: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
-):
-    """dy = (1 + s) g, and in the same pass partial `[M, chunks, C]`: sums of g y, whose total is ds."""
-    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    splits = tl.num_programs(1)
-    c = block * CHANNELS + tl.arange(0, CHANNELS)
-    there = c < channels
-    factor = 1.0 + tl.load(s + member * channels + c, mask=there, other=0.0)
-    base = member.to(tl.int64) * rows * channels
-    total = tl.zeros([ROWS, CHANNELS], tl.float32)
-    start, end = split * chunk, min(split * chunk + chunk, rows)
-    for row in range(start, end, ROWS):
-        at = row + tl.arange(0, ROWS)
-        here = (at < end)[:, None] & there[None, :]
-        offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
-        of_z = tl.load(g + offset, mask=here, other=0.0).to(tl.float32)
-        tl.store(dy + offset, of_z * factor[None, :], mask=here)
-        if SUMS:
-            total += of_z * tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
-    if SUMS:
-        tl.store(partial + (member * splits + split) * channels + c, tl.sum(total, 0), mask=there)
