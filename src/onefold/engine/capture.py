@@ -26,6 +26,7 @@ class Graph:
     x: Tensor
     labels: Tensor
     loss: Tensor
+    gradients: list[tuple[nn.Parameter, Tensor | None]]
 
 
 class CapturedStep:
@@ -71,6 +72,8 @@ class CapturedStep:
         graph.labels.copy_(labels)
         graph.graph.replay()
         if not self.whole:
+            for parameter, gradient in graph.gradients:  # another graph, of another shape, has others
+                parameter.grad = gradient
             self.step.update()
         return graph.loss
 
@@ -89,7 +92,9 @@ class CapturedStep:
         with side_by_side(), torch.cuda.graph(graph, pool=self.pool):
             loss = self.captured(x, labels)
         self.pool = graph.pool()
-        return Graph(graph, x, labels, loss)
+        # A whole step has used its gradients up; those of half a step have to stay where the graph writes them.
+        trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+        return Graph(graph, x, labels, loss, [] if self.whole else [(p, p.grad) for p in trained])
 
     @contextlib.contextmanager
     def taken_back(self) -> Iterator[None]:
