@@ -18,8 +18,9 @@ CPU = torch.device("cpu")
 
 def test_the_rows_of_a_gpu_and_of_a_cpu() -> None:
     labels = ["supervised, one", "4 teachers at once, a round", "LatentBE-4", "LatentBE-4 + TDiv-SDiv"]
+    labels += ["4 of LatentBE-4 + TDiv-SDiv at once, a round"]
     gpu = cases_for(torch.device("cuda"))
-    assert [case.network for case in gpu] == ["wrn28x1"] * 4 + ["wrn28x4"] * 4
+    assert [case.network for case in gpu] == ["wrn28x1"] * 5 + ["wrn28x4"] * 5
     assert [case.label for case in gpu] == 2 * labels
     assert {case.batch for case in gpu} == {128}
     assert [case.label for case in cases_for(CPU)] == labels

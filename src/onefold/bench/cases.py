@@ -41,22 +41,23 @@ class Case:
 
     @property
     def label(self) -> str:
-        if self.runs > 1:
-            return f"{self.runs} teachers at once, a round"
         if self.method == "supervised":
-            return "supervised, one"
+            return f"{self.runs} teachers at once, a round" if self.runs > 1 else "supervised, one"
         names = {"latentbe": "LatentBE", "tdiv-sdiv": "TDiv-SDiv"}
         method = f"{names.get(self.method, self.method)}-{self.members}"
-        return method if self.perturbation == "none" else f"{method} + {names[self.perturbation]}"
+        one = method if self.perturbation == "none" else f"{method} + {names[self.perturbation]}"
+        return f"{self.runs} of {one} at once, a round" if self.runs > 1 else one
 
 
 def rows_of(network: str, batch: int, members: int = 4) -> list[Case]:
     """The rows of a network: of the large ones at ImageNet's size, without many at once."""
     side, classes = LARGE.get(network, (32, 10))
     one = Case(network, "supervised", members=members, batch=batch, side=side, classes=classes)
-    several = [] if network in LARGE else [replace(one, runs=4)]
     student = replace(one, method="latentbe")
-    return [one, *several, student, replace(student, perturbation="tdiv-sdiv")]
+    perturbed = replace(student, perturbation="tdiv-sdiv")
+    if network in LARGE:
+        return [one, student, perturbed]
+    return [one, replace(one, runs=4), student, perturbed, replace(perturbed, runs=4)]
 
 
 def cases_for(device: torch.device, network: str | None = None, batch: int | None = None) -> list[Case]:

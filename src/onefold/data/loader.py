@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 import torch
@@ -16,6 +17,9 @@ from onefold.data.order import check_plan, counts_of, generator_for, order_of, o
 from onefold.data.split import Arrays, Split, as_split, check_range
 from onefold.data.stream import StreamLoader
 from onefold.data.view import view_of
+
+
+AHEAD = ThreadPoolExecutor(1, "onefold-draws")  # its thread begins with the first task
 
 
 class Loader(Protocol):
@@ -65,6 +69,7 @@ class DeviceLoader:
         self.batch_size, self.drop_last = batch_size, drop_last
         self.shuffle, self.seed = shuffle, seed
         self.rank, self.world_size, self.whole_batches = rank, world_size, whole_batches
+        self.coming: tuple[int, Future[tuple[Tensor, Draws | None]]] | None = None
 
     @property
     def examples(self) -> int:
@@ -77,8 +82,8 @@ class DeviceLoader:
         return counts_of(step, len(self.y), self.batch_size, self.world_size)
 
     def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        order = order_of(len(self.y), self.seed, epoch, self.shuffle).to(self.device)
-        draws = self._draws(epoch)
+        order, draws = self._drawn(epoch)
+        order, draws = order.to(self.device), None if draws is None else draws.to(self.device)
         share = own_batches(self.rank, self.world_size, self.whole_batches)
         for step in range(start_step + share.start, len(self), share.every):
             first, last = part_of(step, len(self.y), self.batch_size, share.rank, share.parts)
@@ -93,12 +98,20 @@ class DeviceLoader:
                 x = crop_and_flip(x, draws.part(first, last), self.augment.pad)
             yield as_input(x), y
 
-    def _draws(self, epoch: int) -> Draws | None:
+    def _drawn(self, epoch: int) -> tuple[Tensor, Draws | None]:
+        """The order and the draws of an epoch. While a GPU works on it, the host makes those of the next."""
+        coming, self.coming = self.coming, None
+        found = coming[1].result() if coming is not None and coming[0] == epoch else self._draw(epoch)
+        if self.shuffle and self.device.type == "cuda":
+            self.coming = epoch + 1, AHEAD.submit(self._draw, epoch + 1)
+        return found
+
+    def _draw(self, epoch: int) -> tuple[Tensor, Draws | None]:
+        order = order_of(len(self.y), self.seed, epoch, self.shuffle)
         if self.augment is None:
-            return None
+            return order, None
         # For every place in the order, all ranks' too: what an image undergoes does not depend on how many share it.
-        draws = draw(len(self.y), self.augment, generator_for("augment", self.seed, epoch))
-        return draws.to(self.device)
+        return order, draw(len(self.y), self.augment, generator_for("augment", self.seed, epoch))
 
 
 def loader_for(

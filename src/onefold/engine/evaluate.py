@@ -33,9 +33,11 @@ def measure(
     served: Ensemble, predict: Prediction, loader: Loader, classes: int, world: World = ALONE
 ) -> dict[str, float]:
     """The metrics of a split, streamed; several processes share its batches, and their sums are added up."""
-    metrics = Classification(classes)
+    metrics: Classification | None = None
     for x, labels in loader.batches():
+        metrics = metrics or Classification(classes, device=x.device)
         metrics.update(predict(served(x)), labels)
+    metrics = metrics or Classification(classes)  # a process may have no batch
     if shared(loader):
         world.merge(metrics)
     return metrics.compute()

@@ -55,8 +55,12 @@ def check_finite(losses: Losses, step: int, last: Path | None) -> list[float]:
 
 def weights_finite(module: torch.nn.Module) -> bool:
     """Whether every weight and every statistic is a number; waits for the device."""
-    tensors = [t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()]
-    return all(torch.stack([t.isfinite().all() for t in tensors]).tolist()) if tensors else True
+    tensors = [t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point() and t.numel()]
+    if not tensors:
+        return True
+    if len({(t.device, t.dtype) for t in tensors}) == 1 and tensors[0].is_cuda:  # all in a few kernels
+        return bool(torch.stack(torch._foreach_norm(tensors, math.inf)).isfinite().all())
+    return all(torch.stack([t.isfinite().all() for t in tensors]).tolist())
 
 
 def diverged(step: int, what: str, rate: float, last: Path | None) -> Diverged:

@@ -10,14 +10,36 @@ from torch import Tensor
 Scalar = None | bool | int | float | str
 
 
-def pack(tree: Any, name: str = "") -> tuple[dict[str, Tensor], Any]:
+def pack(tree: Any) -> tuple[dict[str, Tensor], Any]:
     """Takes state dicts apart: their tensors by path, as copies on the host, and all the rest as JSON.
 
     JSON knows no tuples and no keys but strings, so that these are written as what they are.
     """
+    tensors, rest = apart(tree, "")
+    return dict(zip(tensors, on_host(list(tensors.values())), strict=True)), rest
+
+
+@torch.no_grad()
+def on_host(tensors: list[Tensor]) -> list[Tensor]:
+    """Contiguous copies, for training goes on, and tied weights share; from a GPU in one piece for each type."""
+    places: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for k, tensor in enumerate(tensors):
+        places.setdefault((tensor.device, tensor.dtype), []).append(k)
+    copies = [torch.empty(0)] * len(tensors)
+    for (device, _), chosen in places.items():
+        if device.type == "cpu":
+            for k in chosen:
+                copies[k] = tensors[k].detach().clone(memory_format=torch.contiguous_format)
+            continue
+        together = torch.cat([tensors[k].detach().reshape(-1) for k in chosen]).cpu()
+        for k, part in zip(chosen, together.split([tensors[k].numel() for k in chosen]), strict=True):
+            copies[k] = part.view(tensors[k].shape)
+    return copies
+
+
+def apart(tree: Any, name: str) -> tuple[dict[str, Tensor], Any]:
     if isinstance(tree, Tensor):
-        copied = tree.detach().to("cpu", copy=True).contiguous()  # a copy: training goes on, and tied weights share
-        return {name: copied}, {"tensor": name}
+        return {name: tree}, {"tensor": name}
     if isinstance(tree, dict | list | tuple):
         kind = next(k for k in (dict, list, tuple) if isinstance(tree, k))
         entries = list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree))
@@ -26,7 +48,7 @@ def pack(tree: Any, name: str = "") -> tuple[dict[str, Tensor], Any]:
         for key, value in entries:
             if not isinstance(key, Scalar):
                 raise ValueError(f"{name}: expected state with plain keys, got {type(key).__name__}")
-            inner, rest = pack(value, f"{name}/{key}")
+            inner, rest = apart(value, f"{name}/{key}")
             tensors |= inner
             packed.append([key, rest] if kind is dict else rest)
         return tensors, {kind.__name__: packed}

@@ -29,7 +29,7 @@ class Gradients:
         current = torch.cuda.current_stream()
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
-            dw = gradient_of_weight(g, x, rounded, weight, settings)
+            dw = raw_gradient_of_weight(g, x, rounded, settings)[:, : weight.shape[1]]
             self.held.append((self.stream.record_event(), (x, g)))
         self.found.append((weight, dw))
         if len(self.held) > HELD:
@@ -39,7 +39,8 @@ class Gradients:
     def join(self) -> None:
         """Gives every weight its gradient."""
         torch.cuda.current_stream().wait_stream(self.stream)
-        for weight, dw in self.found:
+        found = like_weights(self.found)
+        for (weight, _), dw in zip(self.found, found, strict=True):
             weight.grad = dw if weight.grad is None else weight.grad + dw
         self.found.clear()
         self.held.clear()
@@ -130,17 +131,31 @@ def gradient_of_input(
     return dx
 
 
-def gradient_of_weight(g: Tensor, x: Tensor, rounded: Tensor, weight: Tensor, settings: tuple[Any, ...]) -> Tensor:
-    """In the weight's own precision and layout."""
+def raw_gradient_of_weight(g: Tensor, x: Tensor, rounded: Tensor, settings: tuple[Any, ...]) -> Tensor:
+    """As the kernels write it: rounded, and with the channels that were filled up."""
     if small(x, rounded, settings):
         from onefold.fast.few_channels import few_channels_weight_gradient
 
-        dw = few_channels_weight_gradient(g, x)
-    else:
-        dw = backward_of(g, x, rounded, settings, (False, True))[1]
-    if dw.shape == weight.shape and dw.dtype == weight.dtype and dw.stride() == weight.stride():
-        return dw
-    return torch.empty_like(weight).copy_(dw[:, : weight.shape[1]])
+        return few_channels_weight_gradient(g, x)
+    dw: Tensor = backward_of(g, x, rounded, settings, (False, True))[1]
+    return dw
+
+
+def gradient_of_weight(g: Tensor, x: Tensor, rounded: Tensor, weight: Tensor, settings: tuple[Any, ...]) -> Tensor:
+    """In the weight's own precision and layout."""
+    return like_weights([(weight, raw_gradient_of_weight(g, x, rounded, settings)[:, : weight.shape[1]])])[0]
+
+
+def like_weights(found: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    """Gradients in the precision and the layout of their weights, all that need it in a few kernels."""
+    gradients = [dw for _, dw in found]
+    odd = [k for k, (w, dw) in enumerate(found) if dw.dtype != w.dtype or dw.stride() != w.stride()]
+    if odd:
+        copies = [torch.empty_like(found[k][0]) for k in odd]
+        torch._foreach_copy_(copies, [gradients[k] for k in odd])
+        for k, copied in zip(odd, copies, strict=True):
+            gradients[k] = copied
+    return gradients
 
 
 def small(x: Tensor, w: Tensor, settings: tuple[Any, ...]) -> bool:
