@@ -192,6 +192,33 @@ def test_from_python(runs: tuple[Path, list[list[str]]]) -> None:
         assert f"train: expected a DataLoader with a DistributedSampler(num_replicas=2, rank={rank})" in sentence
 
 
+@pytest.mark.parametrize("case", ["rewritten-2", "rewritten-3", "broken-2"])
+def test_rewritten_students_agree_with_one_process(case: str, runs: tuple[Path, list[list[str]]]) -> None:
+    """In every gradient, weight, statistic and loss, with unequal parts, with none, and where one has to give up."""
+    folder, _ = runs
+    expected = torch.load(folder / "rewritten" / "rewritten-1-0.pt")
+    for rank in range(int(case[-1])):
+        found = torch.load(folder / "rewritten" / f"{case}-{rank}.pt")
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11, msg=f"{rank}: {name}")
+
+
+def test_processes_decide_alike_about_the_fast_path(runs: tuple[Path, list[list[str]]]) -> None:
+    """An accident in the last process, in rewriting or in capturing, sends all of them the other way."""
+    _, said = runs
+    assert sorted(line for line in said if line[0] == "rewritten") == [
+        ["rewritten", str(size), str(rank)] for size in (2, 3) for rank in range(size)
+    ]
+    refused = sorted(line for line in said if line[0] == "refused")
+    assert [line[1:3] for line in refused] == [["2", "0"], ["2", "1"]]
+    assert all("the student cannot be rewritten and runs layer by layer: its gradients" in line[3] for line in refused)
+    captured = [line for line in said if line[0] == "uncaptured" and line[1] != "1"]
+    assert len(captured) == 2 + 3 + 2
+    for *_, sentence in captured:
+        assert sentence == "the step cannot be captured in a CUDA graph and runs kernel by kernel: an accident"
+
+
 def worker(rank: int, folder: Path) -> int:
     """The process of a rank that trains into a folder, once there is one."""
     begin = time.monotonic()

@@ -85,7 +85,7 @@ def common_moments(every, channels, processes, members, m, c, live, PROCESSES: t
     variances = tl.load(at + members * channels, mask=inside, other=0.0)
     at = every + (p * size + 2 * members * channels)[:, None] + c[None, :]
     counts = tl.load(at, mask=there[:, None] & (c < channels)[None, :], other=0.0)
-    total = tl.maximum(tl.sum(counts, 0), 1.0)
+    total = tl.where(c < channels, tl.sum(counts, 0), 2.0)
     weights = (counts / total[None, :])[None, :, :]
     mean = tl.sum(weights * means, 1)
     apart = means - mean[:, None, :]
