@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,11 +17,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from onefold.engine.capture import CapturedStep, Graph
 from onefold.engine.checkpoint import load
 from onefold.engine.distributed.failing import KEY, claim, failed
 from onefold.engine.distributed.part import Part
 from onefold.engine.distributed.plan import by_members, spreads
 from onefold.engine.distributed.processes import Processes
+from onefold.engine.distributed.world import ALONE
 from onefold.engine.pack import pack
 from onefold.methods import METHODS
 from onefold.run import RunFolder
@@ -314,6 +316,30 @@ class Pretended(Processes):
 
     def collected(self, value: Any) -> list[Any]:
         return [value] * self.size
+
+
+def test_a_step_is_captured_for_what_all_processes_know() -> None:
+    """The parts of the batch; where only their owners know them, their shapes as well."""
+    world, y = Pretended(2), torch.zeros(3)
+    keys = []
+    for shape, counts in (((3, 4), (3, 2)), ((3, 5), (3, 2)), ((3, 4), (3, 3)), ((3, 4), None), ((3, 5), None)):
+        x, y = world.take(torch.zeros(shape), y, counts)
+        keys.append(world.batch_key(x, y))
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
+    assert ALONE.batch_key(torch.zeros(3, 4), y) != ALONE.batch_key(torch.zeros(3, 5), y)
+
+
+def test_another_shape_than_the_captured_one_is_refused() -> None:
+    """Whoever took a step without a graph would leave the others, who replay theirs, with other collectives."""
+    world, x, y = Pretended(2), torch.zeros(3, 4), torch.zeros(3)
+    step = CapturedStep(cast(Any, None), [], cast(Any, None), True, print, world)
+    world.take(x, y, (3, 2))
+    step.graphs[world.batch_key(x, y)] = Graph(cast(Any, None), torch.zeros(3, 5), y, y, [])
+    with pytest.raises(
+        ValueError, match=r"expected batches of one shape and type over several processes, got \[3, 5\]"
+    ):
+        step(x, y)
 
 
 @pytest.mark.parametrize(
