@@ -212,9 +212,9 @@ def test_processes_decide_alike_about_the_fast_path(runs: tuple[Path, list[list[
     assert sorted(line for line in said if line[0] == "rewritten") == [
         ["rewritten", str(size), str(rank)] for size in (2, 3) for rank in range(size)
     ]
-    refused = sorted(line for line in said if line[0] == "refused")
-    assert [line[1:3] for line in refused] == [["2", "0"], ["2", "1"]]
-    assert all("the student cannot be rewritten and runs layer by layer: its gradients" in line[3] for line in refused)
+    left = sorted(line for line in said if line[0] == "left")
+    assert [line[1:3] for line in left] == [["2", "0"], ["2", "1"]]
+    assert all("the student cannot be rewritten and runs layer by layer: its gradients" in line[3] for line in left)
     captured = [line for line in said if line[0] == "uncaptured" and line[1] != "1"]
     assert len(captured) == 2 + 3 + 2
     for *_, sentence in captured:

@@ -254,7 +254,7 @@ def rewritten(folder: Path, broken: bool, world: World) -> None:
         if broken and world.rank == world.size - 1:
             passes.gradient = lambda dz, *_: dz
         fast_student(student, x[:4], "float32", notes.append, world)
-        say("rewritten" if student.net._compiled_call_impl else "refused", world.size, world.rank, *notes)
+        say("rewritten" if student.net._compiled_call_impl else "left", world.size, world.rank, *notes)
 
     def loss(x: Tensor, labels: Tensor) -> Tensor:
         return nn.functional.cross_entropy(student(x).flatten(0, 1), labels.repeat(MEMBERS))
