@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,11 +17,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from onefold.engine.capture import CapturedStep, Graph
 from onefold.engine.checkpoint import load
 from onefold.engine.distributed.failing import KEY, claim, failed
 from onefold.engine.distributed.part import Part
 from onefold.engine.distributed.plan import by_members, spreads
 from onefold.engine.distributed.processes import Processes
+from onefold.engine.distributed.world import ALONE
 from onefold.engine.pack import pack
 from onefold.methods import METHODS
 from onefold.run import RunFolder
@@ -192,6 +194,33 @@ def test_from_python(runs: tuple[Path, list[list[str]]]) -> None:
         assert f"train: expected a DataLoader with a DistributedSampler(num_replicas=2, rank={rank})" in sentence
 
 
+@pytest.mark.parametrize("case", ["rewritten-2", "rewritten-3", "broken-2"])
+def test_rewritten_students_agree_with_one_process(case: str, runs: tuple[Path, list[list[str]]]) -> None:
+    """In every gradient, weight, statistic and loss, with unequal parts, with none, and where one has to give up."""
+    folder, _ = runs
+    expected = torch.load(folder / "rewritten" / "rewritten-1-0.pt")
+    for rank in range(int(case[-1])):
+        found = torch.load(folder / "rewritten" / f"{case}-{rank}.pt")
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11, msg=f"{rank}: {name}")
+
+
+def test_processes_decide_alike_about_the_fast_path(runs: tuple[Path, list[list[str]]]) -> None:
+    """An accident in the last process, in rewriting or in capturing, sends all of them the other way."""
+    _, said = runs
+    assert sorted(line for line in said if line[0] == "rewritten") == [
+        ["rewritten", str(size), str(rank)] for size in (2, 3) for rank in range(size)
+    ]
+    left = sorted(line for line in said if line[0] == "left")
+    assert [line[1:3] for line in left] == [["2", "0"], ["2", "1"]]
+    assert all("the student cannot be rewritten and runs layer by layer: its gradients" in line[3] for line in left)
+    captured = [line for line in said if line[0] == "uncaptured" and line[1] != "1"]
+    assert len(captured) == 2 + 3 + 2
+    for *_, sentence in captured:
+        assert sentence == "the step cannot be captured in a CUDA graph and runs kernel by kernel: an accident"
+
+
 def worker(rank: int, folder: Path) -> int:
     """The process of a rank that trains into a folder, once there is one."""
     begin = time.monotonic()
@@ -287,6 +316,30 @@ class Pretended(Processes):
 
     def collected(self, value: Any) -> list[Any]:
         return [value] * self.size
+
+
+def test_a_step_is_captured_for_what_all_processes_know() -> None:
+    """The parts of the batch; where only their owners know them, their shapes as well."""
+    world, y = Pretended(2), torch.zeros(3)
+    keys = []
+    for shape, counts in (((3, 4), (3, 2)), ((3, 5), (3, 2)), ((3, 4), (3, 3)), ((3, 4), None), ((3, 5), None)):
+        x, y = world.take(torch.zeros(shape), y, counts)
+        keys.append(world.batch_key(x, y))
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
+    assert ALONE.batch_key(torch.zeros(3, 4), y) != ALONE.batch_key(torch.zeros(3, 5), y)
+
+
+def test_another_shape_than_the_captured_one_is_refused() -> None:
+    """Whoever took a step without a graph would leave the others, who replay theirs, with other collectives."""
+    world, x, y = Pretended(2), torch.zeros(3, 4), torch.zeros(3)
+    step = CapturedStep(cast(Any, None), [], cast(Any, None), True, print, world)
+    world.take(x, y, (3, 2))
+    step.graphs[world.batch_key(x, y)] = Graph(cast(Any, None), torch.zeros(3, 5), y, y, [])
+    with pytest.raises(
+        ValueError, match=r"expected batches of one shape and type over several processes, got \[3, 5\]"
+    ):
+        step(x, y)
 
 
 @pytest.mark.parametrize(

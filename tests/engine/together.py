@@ -17,20 +17,29 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from onefold import Teachers, distill
+from onefold import Teachers, batch_ensemble, distill
 from onefold.data import Arrays
 from onefold.engine import Job, Settings, conduct, train_teachers
+from onefold.engine.accelerate import fast_student
+from onefold.engine.capture import CapturedStep, Graph
 from onefold.engine.distributed import World, processes, world_here
 from onefold.engine.distributed.processes import Processes
+from onefold.engine.distributed.rows import own_rows
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
+from onefold.engine.distributed.statistics import with_common_statistics
+from onefold.engine.step import training_step
+from onefold.ensemble.layers import RankOneConv, RankOneLinear
+from onefold.fast import passes
 from onefold.methods import METHODS, method_named, perturbation_named
+from onefold.models import WideResNet
+from onefold.models.standardize import CIFAR10
 from onefold.perturb import InputSpace
 from onefold.recipe import OptimRecipe
 from onefold.recipes import digits
@@ -216,6 +225,55 @@ def stories(folder: Path) -> None:
     group(2, told("died", folder / "died", lambda: os.kill(os.getpid(), signal.SIGKILL)))
 
 
+class Uncaptured(CapturedStep):
+    """A step whose capture fails in the last process, and there alone; on a CPU, which has no graphs to begin with."""
+
+    def generators(self, _device: torch.device) -> list[torch.Generator]:
+        return []
+
+    def capture(self, x: Tensor, labels: Tensor) -> Graph:
+        if self.world.rank == self.world.size - 1:
+            raise ValueError("an accident")
+        return Graph(cast(Any, None), x, labels, x.sum(), [])
+
+
+def rewritten(folder: Path, broken: bool, world: World) -> None:
+    """A student with members, layer by layer in one process, with its graph rewritten in several; every gradient.
+
+    The parts of its batches are equal, unequal, and (of three processes) none. `broken`: in the last process the
+    rewriting goes wrong.
+    """
+    torch.manual_seed(0)
+    net, x = WideResNet(1, 1, 3, CIFAR10).double(), torch.rand(13, 3, 8, 8, dtype=torch.float64)
+    labels = torch.randint(3, (13,))
+    student = batch_ensemble(net, MEMBERS, init="normal", example=x[:4])
+    with_common_statistics(student, world)
+    notes: list[str] = []
+    if world.size > 1:
+        RankOneConv.on_activations = RankOneLinear.on_activations = True  # as on a GPU
+        if broken and world.rank == world.size - 1:
+            passes.gradient = lambda dz, *_: dz
+        fast_student(student, x[:4], "float32", notes.append, world)
+        say("rewritten" if student.net._compiled_call_impl else "left", world.size, world.rank, *notes)
+
+    def loss(x: Tensor, labels: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(student(x).flatten(0, 1), labels.repeat(MEMBERS))
+
+    optimizer, found = SGD(student.parameters(), 0.1), {}
+    step = training_step(loss, optimizer, world=world)
+    taken = Uncaptured(step, [student], optimizer, True, notes.append, world) if world.size > 1 else step
+    student.train()
+    for number, rows in enumerate((slice(0, 6), slice(6, 11), slice(11, 13))):
+        counts = [len(part) for part in x[rows].tensor_split(world.size)]
+        own = own_rows(counts, world.rank)
+        found[f"{number}/loss"] = taken(*world.take(x[rows][own], labels[rows][own], counts)).detach().clone()
+        found |= {f"{number}/gradient/{name}": cast(Tensor, p.grad).clone() for name, p in student.named_parameters()}
+        found |= {f"{number}/{name}": value.clone() for name, value in student.state_dict().items()}
+    say("uncaptured", world.size, world.rank, *notes[broken:])
+    folder.mkdir(exist_ok=True)
+    torch.save(found, folder / f"{'broken' if broken else 'rewritten'}-{world.size}-{world.rank}.pt")
+
+
 def teacher(folder: Path, _: World) -> None:
     """What the command of test_distributed.py trains under torchrun."""
     quick = dataclasses.replace(digits(), network="mlp", epochs=40, members=2)
@@ -249,6 +307,8 @@ def main(folder: Path) -> int:
     code = max(group(size, functools.partial(agree, folder)) for size in SIZES)
     stories(folder / "stories")
     code = max(code, group(2, functools.partial(teacher, folder / "teachers")))
+    for size, broken in ((1, False), (2, False), (3, False), (2, True)):
+        code = max(code, group(size, functools.partial(rewritten, folder / "rewritten", broken)))
     return max(code, group(1, from_python), group(2, from_python))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from onefold.data.augment import CropFlip, as_input, crop_and_flip, draw
 from onefold.fast import few_channels, passes
+from onefold.fast.across import World
 from onefold.fast.crop import cropped
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
@@ -34,6 +35,23 @@ def flat(values: Any) -> list[Tensor]:
     return [v for v in values if v is not None] if isinstance(values, tuple) else [values]
 
 
+class Several:
+    """This process and three others, of which one has nothing that counts."""
+
+    def __init__(self, members: int, channels: int, counted: bool) -> None:
+        self.counted = counted
+        moments = torch.rand(3, 2 * members, channels, device=DEVICE)
+        counts = torch.tensor([40.0, 0.0, 7.0], device=DEVICE)
+        self.others = torch.cat([moments, counts[:, None, None].expand(-1, 1, channels)], 1)
+
+    def rows_of_all(self, row: Tensor) -> Tensor:
+        return torch.cat([row[None], self.others])
+
+    def sum_(self, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            tensor += torch.linspace(-3, 3, tensor.numel(), device=DEVICE).view_as(tensor)
+
+
 def check_passes() -> None:
     for has_s, has_r, affine, relu in itertools.product((True, False), repeat=4):
         check_case(3, 5, has_s, has_r, affine, relu)
@@ -53,9 +71,9 @@ def check_case(members: int, channels: int, has_s: bool, has_r: bool, affine: bo
     x, dz, also = torch.randn_like(y), torch.randn_like(y), torch.randn_like(y)
     q = vector(members, channels)
 
-    def moments(add: passes.Sum | None) -> tuple[Tensor, ...]:
+    def moments(add: passes.Sum | None, world: World | None = None) -> tuple[Tensor, ...]:
         running = torch.full((channels,), 0.5, device=DEVICE), torch.full((channels,), 2.0, device=DEVICE)
-        both = passes.moments(y, add, s, weight, bias, running, 0.1, 1e-5, members)
+        both = passes.moments(y, add, s, weight, bias, running, 0.1, 1e-5, members, world)
         return *both, *running
 
     at = passes.Resting(s, weight, bias, vector(channels), vector(channels).abs() + 0.1, 1e-5, members)
@@ -66,10 +84,14 @@ def check_case(members: int, channels: int, has_s: bool, has_r: bool, affine: bo
     a, b = table[:members], table[3 * members]
     compare(what, lambda: passes.affine(y, a, b, r, relu))
 
-    def gradients() -> Tensor:
-        return passes.gradient_table(dz, y, table, s, weight, bias, r, relu, members)
+    def gradients(table: Tensor, world: World | None) -> Tensor:
+        return passes.gradient_table(dz, y, table, s, weight, bias, r, relu, members, world)
 
-    coefficients = compare(what, gradients)[: 3 * members]
+    for counted in (True, False):
+        world = Several(members, channels, counted)
+        common = compare(what, partial(moments, passes.Sum(q, x), world))[1]
+        compare(what, partial(gradients, common, world))
+    coefficients = compare(what, partial(gradients, table, None))[: 3 * members]
     compare(what, lambda: passes.gradient(dz, y, a, b, coefficients, also, relu))
     compare(what, lambda: passes.rest_gradient(dz, y if relu else None, at, r, also))
     if s is not None:

@@ -13,9 +13,12 @@ from torch import Tensor, fx, nn
 
 import onefold
 from onefold.engine.accelerate import fast_student, fast_teachers
+from onefold.engine.distributed.batch_norm import share_statistics
+from onefold.engine.distributed.world import ALONE
 from onefold.ensemble import BatchEnsemble, Plain
 from onefold.ensemble.layers import RankOneConv, RankOneLinear
 from onefold.fast import network, passes
+from onefold.fast.across import World
 from onefold.fast.fold_norms import fold_norms
 from onefold.fast.network import make_fast, make_plain
 from onefold.fast.rewrite import rewrite
@@ -169,8 +172,8 @@ def test_training_with_the_statistics_held_learns_everything_else() -> None:
 def test_what_surrounds_a_normalisation_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[dict[str, int]] = []
 
-    def noting(graph: fx.Graph) -> dict[str, int]:
-        found.append(rewrite(graph))
+    def noting(graph: fx.Graph, *world: World | None) -> dict[str, int]:
+        found.append(rewrite(graph, *world))
         return found[-1]
 
     monkeypatch.setattr(network, "rewrite", noting)
@@ -193,15 +196,40 @@ def test_rewriting_is_taken_back_and_copies_are_plain() -> None:
     assert torch.equal(net(x), copied(x))
 
 
-@pytest.mark.parametrize("norm", [nn.BatchNorm2d(4, momentum=None), nn.BatchNorm2d(4, track_running_stats=False)])
-def test_a_network_that_cannot_be_read_stays_as_it_is_and_says_so(norm: nn.Module) -> None:
-    """A cumulative average depends on a counter's value; without running statistics there is nothing special."""
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
-    student, x = Plain(net), torch.rand(8, 3, SIZE, SIZE)
+def unbiased() -> nn.Module:
+    norm = nn.BatchNorm2d(4)
+    norm.register_parameter("bias", None)
+    nn.init.uniform_(norm.weight)
+    return norm
+
+
+@pytest.mark.parametrize(
+    ("norm", "across", "refused"),
+    [
+        (partial(nn.BatchNorm2d, 4, momentum=None), False, True),
+        (partial(nn.BatchNorm2d, 4, momentum=None), True, True),
+        (partial(nn.BatchNorm2d, 4, track_running_stats=False), False, False),
+        (partial(nn.BatchNorm2d, 4, track_running_stats=False), True, False),
+        (unbiased, False, False),
+        (unbiased, True, True),
+    ],
+)
+def test_a_network_that_cannot_be_read_stays_as_it_is_and_says_so(
+    norm: Callable[[], nn.Module], across: bool, refused: bool
+) -> None:
+    """A cumulative average depends on a counter's value; without running statistics there is nothing special.
+
+    A layer that asks other processes for its statistics (`across`) has to be put together with what surrounds it.
+    """
+    rest = nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+    student, x = Plain(nn.Sequential(nn.Conv2d(3, 4, 3), norm(), *rest)), torch.rand(8, 3, SIZE, SIZE)
     said: list[str] = []
     before = copy.deepcopy(student)
+    if across:
+        assert not share_statistics(student.net, ALONE)
     fast_student(student, x, "float32", said.append)
-    assert len(said) == (1 if norm.momentum is None else 0)
+    assert len(said) == refused
+    assert not (across and refused) or "over several processes" in said[0]
     assert (student.net._compiled_call_impl is None) == bool(said)
     for sentence in said:
         assert "runs layer by layer" in sentence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator
 from functools import partial
@@ -15,14 +16,20 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import _get_default_store
 from torch.optim import SGD
 
+import onefold.engine.training as preparing
 from onefold import Teachers, batch_ensemble
-from onefold.engine.distributed.batch_norm import share_statistics
+from onefold.data import Arrays
+from onefold.engine import Job, Settings
+from onefold.engine.capture import CapturedStep
+from onefold.engine.distributed.batch_norm import AcrossProcesses, share_statistics
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.step import distillation_loss, training_step
+from onefold.methods import method_named, perturbation_named
 from onefold.models import wrn28
 from onefold.objectives import one_to_one
 from onefold.perturb import tdiv_sdiv
+from onefold.recipe import OptimRecipe
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
@@ -122,3 +129,60 @@ def test_the_collectives_are_captured_with_the_step(world: Processes) -> None:
     after = student.state_dict()
     assert any(not torch.equal(before[name], after[name]) for name in before)
     assert all(bool(value.isfinite().all()) for value in after.values() if value.is_floating_point())
+
+
+def losses(
+    world: Processes, perturbation: str, fast: bool, spread: bool, own_draws: bool
+) -> tuple[Tensor, Tensor, int]:
+    """The losses of six steps, two of which see a smaller batch; where the random numbers stand then; the graphs."""
+    torch.manual_seed(0)
+    nets = [trained().eval(), trained().eval()]
+    optim = OptimRecipe(batch_size=16, lr=0.02, warmup_epochs=0)
+    job = Job(
+        method=method_named("latentbe"),
+        perturbation=perturbation_named(perturbation),
+        net=trained(),
+        teachers=(SpreadTeachers(nets, 2, world) if spread else Teachers(nets)).cuda(),
+        train=Arrays(torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8), torch.randint(K, (40,))),
+        val=None,
+        test=None,
+        settings=Settings(epochs=2, optim=optim, precision="float32", fast=fast),
+        device=torch.device("cuda"),
+        world=world,
+    )
+    training = preparing.prepare(job)
+    if own_draws:  # as where a network draws by itself
+        world.shared.generator = torch.Generator("cuda").manual_seed(3)
+    found: list[Tensor] = []
+    training.student.train()
+    assert any(isinstance(module, AcrossProcesses) for module in training.student.net.modules())
+    with contextlib.closing(training):  # who fails, too: a group cannot be left while graphs hold its collectives
+        for epoch in range(2):
+            for x, labels in training.batches(epoch, 0):
+                training.schedule.before(len(found))
+                found.append(training.step(x, labels).detach().clone())
+        graphs = len(training.step.graphs) if isinstance(training.step, CapturedStep) else 0
+        assert (training.student.net._compiled_call_impl is not None) == fast
+    generator = torch.cuda.default_generators[0] if world.shared.generator is None else world.shared.generator
+    return torch.stack(found), generator.get_state(), graphs
+
+
+@pytest.mark.parametrize(
+    ("perturbation", "spread", "own_draws"),
+    [("tdiv-sdiv", False, False), ("gaussian", False, True), ("tdiv-sdiv", False, True), ("tdiv-sdiv", True, False)],
+)
+def test_rewritten_and_captured_steps_agree_with_plain_ones(
+    world: Processes, perturbation: str, spread: bool, own_draws: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `prepare` puts them together where there are several processes."""
+    monkeypatch.setattr(
+        preparing, "with_common_statistics", lambda student, world: share_statistics(student.net, world)
+    )
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    expected, stood, none = losses(world, perturbation, False, spread, own_draws)
+    found, stands, graphs = losses(world, perturbation, True, spread, own_draws)
+    assert (none, graphs) == (0, 2), "one for each size of a batch"
+    assert torch.equal(stands, stood)
+    # Later steps of a network in training amplify the last bit of earlier ones.
+    torch.testing.assert_close(found[:3], expected[:3], rtol=1e-4, atol=0)
+    torch.testing.assert_close(found, expected, rtol=2e-3, atol=0)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
+from onefold.engine.distributed.world import ALONE, World
 from onefold.ensemble import Teachers
 from onefold.fast.fold_norms import fold_norms
 from onefold.fast.network import make_fast, make_plain
@@ -57,22 +59,28 @@ def fold_all(teachers: Teachers, given: Teachers, x: Tensor) -> None:
             teachers.networks[m] = copy.deepcopy(original)
 
 
-def fast_student(student: AnyStudent, x: Tensor, precision: str, say: Callable[[str], None]) -> None:
-    """In place: the student's networks, in training and at rest, run their rewritten graphs."""
+def fast_student(
+    student: AnyStudent, x: Tensor, precision: str, say: Callable[[str], None], world: World = ALONE
+) -> None:
+    """The student's networks, in training and at rest, run their rewritten graphs, in all processes or none."""
     expected = answers(student.at_rest, x)
     before = copy.deepcopy(student)
     laid_out(student)
     nets = [student.net, student.at_rest.net]
-    for net in nets:
-        make_fast(net)
+    common = leave_to_rewriting(student.net)  # layers that ask the other processes
+    make_fast(student.net, world if common else None)
+    make_fast(student.at_rest.net)
 
     def ask() -> Tensor:
         after = copy.deepcopy(student)
-        make_fast(after.net)
+        if common:  # here they ask nobody: a process that fails would keep the others waiting
+            share_statistics(after.net, ALONE)
+            leave_to_rewriting(after.net)
+        make_fast(after.net, ALONE if common else None)
         check_gradients(before, after, x, precision)
         return answers(student.at_rest, x, precision)
 
-    tried(ask, expected, nets, "the student", say)
+    tried(ask, expected, nets, "the student", say, world)
 
 
 def check_gradients(before: AnyStudent, after: AnyStudent, x: Tensor, precision: str) -> None:
@@ -129,14 +137,18 @@ def tried(
     nets: nn.ModuleList | list[nn.Module],
     who: str,
     say: Callable[[str], None],
+    world: World = ALONE,
 ) -> None:
-    """Leaves the networks as they were where the rewritten ones fail or answer something else."""
+    """Leaves the networks as they were where the rewritten ones fail or answer something else, in any process."""
     try:
         worst = float((ask() - expected).abs().max() / expected.abs().max().clamp(min=1e-6))
         reason = "" if worst < AGREE else f"its answers differ by {worst:.1%}"
     except Exception as error:  # whatever a network does that torch's compiler cannot read
-        reason = str(error).strip().split("\n")[0]
-    if reason:
+        cause = getattr(error, "inner_exception", error)  # torch's compiler wraps what the rewriting raises
+        reason = str(cause).strip().split("\n")[0] or type(cause).__name__
+    reasons = [found for found in world.collected(reason) if found]
+    if reasons:
         for net in nets:
             make_plain(net)
-        say(f"{who} cannot be rewritten and runs layer by layer: {reason}")
+            leave_to_rewriting(net, False)
+        say(f"{who} cannot be rewritten and runs layer by layer: {reasons[0]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.step import Step, TrainingStep
 from onefold.fast.streams import side_by_side
 
@@ -36,6 +38,10 @@ class CapturedStep:
     gradient, and the optimizer updates outside. Capturing needs a few steps to warm up. They are taken back: weights,
     statistics, the optimizer's state and the random numbers stand as they were, so that a captured training takes the
     same steps as any other.
+
+    Of several processes all capture in the same step, and all or none: `world.batch_key` is new to all at once. What
+    their parts of a batch are is fixed in a graph, so that other parts are another graph. `branches`: independent parts
+    of the step may overtake one another, which collectives must not.
     """
 
     def __init__(
@@ -45,29 +51,30 @@ class CapturedStep:
         optimizer: Optimizer,
         whole: bool,
         say: Callable[[str], None],
+        world: World = ALONE,
+        branches: bool = True,
     ) -> None:
         self.step, self.modules, self.optimizer, self.whole, self.say = step, modules, optimizer, whole, say
+        self.world, self.branches = world, branches
         self.captured: Step = step if whole else step.differentiate
         self.graphs: dict[tuple[Any, ...], Graph] = {}
         self.pool: Any = None
         self.failed = False
 
     def __call__(self, x: Tensor, labels: Tensor) -> Tensor:
-        key = (x.shape, x.dtype, x.stride(), labels.shape)
-        graph = self.graphs.get(key)
-        if graph is None:
-            if self.failed or len(self.graphs) >= SHAPES:
+        key = self.world.batch_key(x, labels)
+        if key not in self.graphs:
+            graph = None if self.failed or len(self.graphs) >= SHAPES else self.attempt(x, labels)
+            if graph is None:
                 return self.step(x, labels)
-            random = torch.cuda.get_rng_state(x.device)
-            try:
-                graph = self.graphs[key] = self.capture(x, labels)
-            except Exception as error:  # whatever a network does that a graph cannot hold
-                self.failed = True
-                self.graphs.clear()
-                renew_generator(x.device, random)
-                reason = str(error).strip().split("\n")[0]
-                self.say(f"the step cannot be captured in a CUDA graph and runs kernel by kernel: {reason}")
-                return self.step(x, labels)
+            self.graphs[key] = graph
+        graph = self.graphs[key]
+        if (graph.x.shape, graph.x.dtype) != (x.shape, x.dtype):
+            # The other processes are about to replay theirs: it is too late for a step without a graph.
+            raise ValueError(
+                f"train: expected batches of one shape and type over several processes, got {list(graph.x.shape)} of "
+                f"{graph.x.dtype} and {list(x.shape)} of {x.dtype}; turn the fast path off (--no-fast, fast=False)"
+            )
         graph.x.copy_(x)
         graph.labels.copy_(labels)
         graph.graph.replay()
@@ -77,34 +84,70 @@ class CapturedStep:
             self.step.update()
         return graph.loss
 
+    def attempt(self, x: Tensor, labels: Tensor) -> Graph | None:
+        """A graph in all processes, or none in any: a step has the same collectives with and without."""
+        generators = self.generators(x.device)
+        before = [generator.get_state() for generator in generators]
+        graph, reason = None, ""
+        try:
+            graph = self.capture(x, labels)
+        except Exception as error:  # whatever a network does that a graph cannot hold
+            reason = str(error).strip().split("\n")[0] or type(error).__name__
+        reasons = [found for found in self.world.collected(reason) if found]
+        if not reasons:
+            return graph
+        self.failed = True
+        self.graphs.clear()
+        for generator, state in zip(generators, before, strict=True):
+            renew(generator, state)
+        self.say(f"the step cannot be captured in a CUDA graph and runs kernel by kernel: {reasons[0]}")
+        return None
+
+    def generators(self, device: torch.device) -> list[torch.Generator]:
+        """What a step draws from on its device."""
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return [torch.cuda.default_generators[index], *self.world.generators]
+
+    def close(self) -> None:
+        """Lets the graphs go: a group of processes cannot be left while graphs hold its collectives."""
+        for held in self.graphs.values():
+            held.graph.reset()
+        self.graphs.clear()
+        self.failed = True
+
     def capture(self, x: Tensor, labels: Tensor) -> Graph:
         x, labels = x.clone(memory_format=torch.preserve_format), labels.clone()
         side = torch.cuda.Stream()
-        with self.taken_back():
+        with self.taken_back(x.device):
             side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side), side_by_side():
+            with torch.cuda.stream(side), side_by_side(self.branches):
                 for _ in range(WARM_UP):
                     self.captured(x, labels)
             torch.cuda.current_stream().wait_stream(side)
             torch.cuda.synchronize()
         self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
-        with side_by_side(), torch.cuda.graph(graph, pool=self.pool):
-            loss = self.captured(x, labels)
+        for generator in self.world.generators:  # torch's own is known to every graph
+            graph.register_generator_state(generator)
+        with warnings.catch_warnings(), side_by_side(self.branches):
+            warnings.filterwarnings("ignore", message="Waiting for pending NCCL work")
+            with torch.cuda.graph(graph, pool=self.pool):
+                loss = self.captured(x, labels)
         self.pool = graph.pool()
         # A whole step has used its gradients up; those of half a step have to stay where the graph writes them.
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         return Graph(graph, x, labels, loss, [] if self.whole else [(p, p.grad) for p in trained])
 
     @contextlib.contextmanager
-    def taken_back(self) -> Iterator[None]:
+    def taken_back(self, device: torch.device) -> Iterator[None]:
         """Whatever happens inside to weights, buffers, the optimizer's tensors and the random numbers is undone."""
         known = {id(p) for p in self.optimizer.state}
         tensors = [t for module in self.modules for t in (*module.parameters(), *module.buffers())]
         tensors += [t for state in self.optimizer.state.values() for t in state.values() if isinstance(t, Tensor)]
         tensors = list({id(t): t for t in tensors}.values())
         copies = [t.detach().clone() for t in tensors]
-        random = torch.cuda.get_rng_state()
+        generators = self.generators(device)
+        random = [generator.get_state() for generator in generators]
         try:
             yield
         finally:
@@ -116,12 +159,12 @@ class CapturedStep:
                         for value in state.values():
                             if isinstance(value, Tensor):
                                 value.zero_()  # a momentum of zero is what none was
-            torch.cuda.set_rng_state(random)
+            for generator, stood in zip(generators, random, strict=True):
+                generator.set_state(stood)
 
 
-def renew_generator(device: torch.device, state: Tensor) -> None:
-    """A capture that broke off leaves the generator waiting for its end: the default one gets a new state."""
-    fresh = torch.Generator(device)
+def renew(generator: torch.Generator, state: Tensor) -> None:
+    """A capture that broke off leaves a generator waiting for its end: it gets a new state."""
+    fresh = torch.Generator(generator.device)
     fresh.set_state(state)
-    index = torch.cuda.current_device() if device.index is None else device.index
-    torch.cuda.default_generators[index].graphsafe_set_state(fresh)
+    generator.graphsafe_set_state(fresh)

@@ -58,8 +58,11 @@ def conducting(
     world = job.world
     progress = Silent() if progress is None or world.rank else progress
     check_log(log, None if run is None else run.path)
-    with own_randomness(job.device), placed(job.teachers, job.device):
-        training = prepare(replace(job, say=progress.message))
+    with (
+        own_randomness(job.device),
+        placed(job.teachers, job.device),
+        contextlib.closing(prepare(replace(job, say=progress.message))) as training,
+    ):
         if run is None:
             keeper = Keeper(None, world)
             return finish(training, (yield from fit(training, keeper, progress)), keeper)

@@ -94,6 +94,11 @@ class Training:
         """The learning rate of the weights."""
         return float(self.optimizer.param_groups[0]["lr"])
 
+    def close(self) -> None:
+        """No more steps."""
+        if isinstance(self.step, CapturedStep):
+            self.step.close()
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "student": dict(self.student.state_dict()),
@@ -142,11 +147,11 @@ def prepare(job: Job) -> Training:
     classes = check_job(job, student, loss_for(student.at_rest, job.teachers), x, labels)
     network_draws = job.world.size > 1 and draws_by_itself(student, x)
     with_common_statistics(student, job.world)
-    # A rewritten network forms BatchNorm's statistics by itself, over the examples of its own process.
-    fast = settings.fast and job.device.type == "cuda" and job.world.size == 1
+    # What torch.compile makes of collectives stays out of graphs.
+    fast = settings.fast and job.device.type == "cuda" and not (settings.compile and job.world.size > 1)
     teachers = job.teachers
     if fast and not settings.compile:
-        fast_student(student, x, precision, job.say)
+        fast_student(student, x, precision, job.say, job.world)
         if isinstance(teachers, Teachers):
             teachers = fast_teachers(teachers, x, precision, job.say)
     optimizer = optimizer_for(student, settings, job.optimizer, fast)
@@ -165,7 +170,8 @@ def prepare(job: Job) -> Training:
     step: Step = plain_step
     if fast:
         modules = [student] if ema is None else [student, ema.student]
-        step = CapturedStep(plain_step, modules, optimizer, job.optimizer is None, job.say)
+        whole, branches = job.optimizer is None, not isinstance(teachers, SpreadTeachers)
+        step = CapturedStep(plain_step, modules, optimizer, whole, job.say, job.world, branches)
     train = loader_for(
         job.train,
         optim.batch_size,

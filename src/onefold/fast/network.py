@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from onefold.fast.across import World, batch_norm_across
 from onefold.fast.members import scaled, scaled_features
 from onefold.fast.rewrite import rewrite
 
-for function in (scaled, scaled_features):
+for function in (scaled, scaled_features, batch_norm_across):
     torch._dynamo.allow_in_graph(function)  # the rewriting looks for it
 
 
-def fused(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:  # noqa: ARG001
+def fused(module: fx.GraphModule, inputs: Sequence[Tensor], world: World | None = None) -> Callable[..., Any]:  # noqa: ARG001
     """What `torch.compile` calls with the graph it has read: the same graph with its parts put together."""
-    rewrite(module.graph)
+    rewrite(module.graph, world)
     module.recompile()
     return module.forward
 
 
-def make_fast(net: nn.Module) -> None:
-    """From now on the network's calls run the rewritten graph; its parameters, modes and keys stay as they are."""
+def make_fast(net: nn.Module, world: World | None = None) -> None:
+    """From now on the network's calls run the rewritten graph; its parameters, modes and keys stay as they are.
+
+    `world` are the processes that its normalisations ask, where they say that they do.
+    """
+    backend = fused if world is None else partial(fused, world=world)
     # One network is read anew for training, for rest, for picked members and with gradients for its input alone.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
-    compiled = torch.compile(net._call_impl, backend=fused, fullgraph=True)
+    compiled = torch.compile(net._call_impl, backend=backend, fullgraph=True)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with warnings.catch_warnings():

@@ -11,12 +11,15 @@ sums of g and g o y alone: those of r, s, gamma and beta follow from them withou
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial, update_wrapper
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from onefold.fast import passes
+from onefold.fast.across import World
 
 
 class Norm(NamedTuple):
@@ -30,7 +33,7 @@ class Norm(NamedTuple):
 
 
 class Normalize(torch.autograd.Function):
-    """In training: statistics of the batch, which move the running ones.
+    """In training: statistics of the batch, which move the running ones; of all processes' batch, in a world.
 
     The input is y, or (1 + q) o y + x where an x is given.
     """
@@ -48,13 +51,15 @@ class Normalize(torch.autograd.Function):
         mean: Tensor | None,
         var: Tensor | None,
         norm: Norm,
+        world: World | None,
     ) -> Any:
         given, y = y, passes.innermost_channels(y)
         add = added(q, x, y)
         running = None if mean is None or var is None else (mean, var)
-        total, table = passes.moments(y, add, s, weight, bias, running, norm.momentum, norm.eps, norm.members)
+        total, table = passes.moments(y, add, s, weight, bias, running, norm.momentum, norm.eps, norm.members, world)
         scaled = y if q is not None and ctx.needs_input_grad[1] else None
         ctx.save_for_backward(total, scaled, q, s, weight, bias, r, table)
+        ctx.world = world
         ctx.norm, ctx.of_x = norm, None if x is None else x.dtype
         ctx.set_materialize_grads(False)
         z = passes.affine(total, table[: norm.members], table[3 * norm.members], r, norm.relu)
@@ -67,10 +72,10 @@ class Normalize(torch.autograd.Function):
         m = norm.members
         dz, also = gradients[0], gradients[1] if norm.shared else None
         if dz is None:
-            return *of_sum(also, y, q, ctx.of_x), None, None, None, None, None, None, None
+            return *of_sum(also, y, q, ctx.of_x), None, None, None, None, None, None, None, None
         dz = passes.innermost_channels(dz)
         also = None if also is None else passes.innermost_channels(also)
-        found = passes.gradient_table(dz, total, table, s, weight, bias, r, norm.relu, m)
+        found = passes.gradient_table(dz, total, table, s, weight, bias, r, norm.relu, m, ctx.world)
         of_total = passes.gradient(dz, total, table[:m], table[3 * m], found[: 3 * m], also, norm.relu)
         return (
             *of_sum(of_total, y, q, ctx.of_x),
@@ -78,6 +83,7 @@ class Normalize(torch.autograd.Function):
             None if weight is None else found[5 * m],
             None if bias is None else found[5 * m + 1],
             None if r is None else found[4 * m : 5 * m],
+            None,
             None,
             None,
             None,
@@ -189,10 +195,17 @@ def normalize(
     var: Tensor | None,
     training: bool,
     norm: Norm,
+    world: World | None = None,
 ) -> Any:
     """z, or z and its input where the norm is `shared`."""
-    function = Normalize if training else Rest
-    return function.apply(y, q, x, s, weight, bias, r, mean, var, norm)
+    if training:
+        return Normalize.apply(y, q, x, s, weight, bias, r, mean, var, norm, world)
+    return Rest.apply(y, q, x, s, weight, bias, r, mean, var, norm)
+
+
+def normalizing(world: World | None) -> Callable[..., Any]:
+    """`normalize` with the statistics of all processes of a world: a graph can hold functions, but not worlds."""
+    return normalize if world is None else update_wrapper(partial(normalize, world=world), normalize)
 
 
 def scale(y: Tensor, s: Tensor, x: Tensor | None = None) -> Tensor:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from onefold.fast.across import World, pooled, told
+
 TILE = 8192  # elements a program holds at once
 PROGRAMS = 256  # about two for each processor of an H100 or H200; a reduction has as many parts
 
@@ -82,18 +84,20 @@ def moments(
     momentum: float,
     eps: float,
     members: int,
+    world: World | None = None,
 ) -> tuple[Tensor, Tensor]:
     """y, or its sum with something, and `[3 M + 3, C]`: a, mean and variance of each member, then b, mu and 1/sigma.
 
     (1 + s) y has the mean mu and the deviation sigma over members, images and pixels; a y + b is what BatchNorm makes
-    of it. Updates the running statistics.
+    of it. Updates the running statistics. Moments are those of all processes where a world is given; the table then
+    has another row, the number of their rows.
     """
     if on_gpu(y):
         from onefold.fast import kernels
 
         grid = Grid(y, members)
         partial = y.new_empty((members, grid.splits, 3, grid.channels), dtype=torch.float32)
-        table = y.new_empty((3 * members + 3, grid.channels), dtype=torch.float32)
+        table = y.new_empty((3 * members + (3 if world is None else 4), grid.channels), dtype=torch.float32)
         total = y if add is None else torch.empty_like(y)
         kernels.sums_kernel[grid.programs](
             y,
@@ -107,6 +111,14 @@ def moments(
             HAS_Q=add is not None and add.q is not None,
             **grid.sizes,
         )
+        parts, reduction = grid.splits, grid.reduction
+        if world is not None:
+            row = y.new_empty((2 * members + 1, grid.channels), dtype=torch.float32)
+            sizes = (grid.rows if world.counted else 0, grid.rows, grid.channels, parts, members)
+            kernels.own_moments_kernel[grid.reducers](partial, row, *sizes, MEMBERS=power_of_two(members), **reduction)
+            partial = world.rows_of_all(row)
+            parts = partial.shape[0]
+            reduction = reduction | {"SPLITS": power_of_two(parts)}
         kernels.moments_kernel[grid.reducers](
             partial,
             s,
@@ -116,7 +128,7 @@ def moments(
             table,
             grid.rows,
             grid.channels,
-            grid.splits,
+            parts,
             members,
             momentum,
             eps,
@@ -124,11 +136,17 @@ def moments(
             HAS_S=s is not None,
             AFFINE=weight is not None,
             TRACKED=running is not None,
-            **grid.reduction,
+            COMMON=world is not None,
+            **reduction,
         )
         return total, table
     y = y if add is None else add.of(y, members)
-    var, mean = torch.var_mean(sums_type(by_member(y, members)), dim=1, correction=0)  # [M, C]
+    values = sums_type(by_member(y, members))
+    var, mean = torch.var_mean(values, dim=1, correction=0)  # [M, C]
+    rows: int | Tensor = values.shape[1]
+    if world is not None:
+        own = told(mean, var, values.shape[1] if world.counted else 0)
+        mean, var, rows = pooled(world.rows_of_all(own), members)
     scale = torch.ones_like(mean) if s is None else 1 + s
     mu = (scale * mean).mean(0)
     variance = (scale**2 * var + (scale * mean - mu) ** 2).mean(0)
@@ -136,10 +154,11 @@ def moments(
     gamma = torch.ones_like(mu) if weight is None else weight
     beta = torch.zeros_like(mu) if bias is None else bias
     if running is not None:
-        count = y.numel() // y.shape[1]
+        count = rows * members
         running[0].lerp_(mu.to(running[0].dtype), momentum)
         running[1].lerp_((variance * (count / (count - 1))).to(running[1].dtype), momentum)
-    return y, torch.cat([scale * gamma * rstd, mean, var, torch.stack([beta - mu * gamma * rstd, mu, rstd])])
+    last = [beta - mu * gamma * rstd, mu, rstd, *([rows] if isinstance(rows, Tensor) else [])]
+    return y, torch.cat([scale * gamma * rstd, mean, var, torch.stack(last)])
 
 
 class Resting(NamedTuple):
@@ -251,14 +270,16 @@ def gradient_table(
     r: Tensor | None,
     relu: bool,
     members: int,
+    world: World | None = None,
 ) -> Tensor:
     """`[5 M + 2, C]`: c1, c2, c3, ds and dr of each member, then dgamma and dbeta.
 
     With g = dz where the activation lets it through, the gradient of y is c1 g + c2 y + c3, and everything else
-    follows from the members' sums of g and g y and from the moments of y.
+    follows from the members' sums of g and g y and from the moments of y. In a world the gradients are this process's
+    part: those of all processes add up to the whole.
     """
     m = members
-    a, mean, var, b, mu, rstd = table[:m], table[m : 2 * m], table[2 * m : 3 * m], *table[3 * m :]
+    a, mean, var, b, mu, rstd = table[:m], table[m : 2 * m], table[2 * m : 3 * m], *table[3 * m : 3 * m + 3]
     if on_gpu(y):
         from onefold.fast import kernels
 
@@ -268,24 +289,34 @@ def gradient_table(
         kernels.gradient_sums_kernel[grid.programs](
             dz, y, a, b, mean, partial, grid.rows, grid.channels, grid.chunk, RELU=relu, **grid.sizes
         )
-        kernels.gradient_table_kernel[grid.reducers](
-            partial,
-            s,
-            weight,
-            bias,
-            r,
-            table,
-            out,
-            grid.rows,
-            grid.channels,
-            grid.splits,
-            members,
-            MEMBERS=power_of_two(members),
-            HAS_S=s is not None,
-            HAS_R=r is not None,
-            AFFINE=weight is not None,
-            **grid.reduction,
-        )
+
+        def tabulate(rows: int, sums: Tensor | None) -> None:
+            kernels.gradient_table_kernel[grid.reducers](
+                partial,
+                s,
+                weight,
+                bias,
+                r,
+                table,
+                out,
+                sums,
+                rows,
+                grid.channels,
+                grid.splits,
+                members,
+                MEMBERS=power_of_two(members),
+                HAS_S=s is not None,
+                HAS_R=r is not None,
+                AFFINE=weight is not None,
+                COMMON=sums is not None,
+                **grid.reduction,
+            )
+
+        tabulate(grid.rows, None)
+        if world is not None:  # once more, with dgamma and dbeta of all: everything else hangs on them
+            sums = out[5 * m :].clone()
+            world.sum_([sums])
+            tabulate(grid.rows if world.counted else 0, sums)
         return out
     values, g = sums_type(by_member(y, m)), sums_type(by_member(dz, m))
     g = torch.where(values * a[:, None] + b > 0, g, 0.0) if relu else g
@@ -297,7 +328,13 @@ def gradient_table(
     normal = rstd * (scale * second + (scale * mean - mu) * first)
     dbeta, dgamma = (factor * first).sum(0), (factor * normal).sum(0)
     rows = values.shape[1]
-    of_mean, of_value = dbeta / (rows * m), dgamma / (rows * m)
+    if world is None:
+        of_mean, of_value = dbeta / (rows * m), dgamma / (rows * m)
+    else:
+        rows = rows if world.counted else 0  # the statistics do not depend on what does not count
+        sums = torch.stack([dgamma, dbeta])
+        world.sum_([sums])
+        of_value, of_mean = sums / (table[3 * m + 3] * m) if world.counted else torch.zeros_like(sums)
     products = rows * rstd * (scale * var + mean * (scale * mean - mu))
     return torch.cat(
         [

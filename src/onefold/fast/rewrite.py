@@ -7,26 +7,34 @@ recognised stays as it is, so that any network may come.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
+from onefold.fast.across import World, batch_norm_across
 from onefold.fast.convolve import convolve, rounded
 from onefold.fast.members import scaled, scaled_features
-from onefold.fast.normalize import Norm, normalize, scale, scale_features
+from onefold.fast.normalize import Norm, normalizing, scale, scale_features
 
 ADDITIONS = (operator.add, operator.iadd, torch.add)
 RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
 
 
-def rewrite(graph: fx.Graph) -> dict[str, int]:
-    """Changes the graph in place; says how many normalisations, sums and convolutions it put together."""
+def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
+    """Changes the graph in place; says how many normalisations, sums and convolutions it put together.
+
+    `world` are the processes over which normalisations that say so form their statistics.
+    """
     found = {"norms": 0, "sums": 0, "convolutions": 0}
-    for node in calls(graph, F.batch_norm):
-        found["norms"] += fuse_norm(graph, node)
+    for node in calls(graph, F.batch_norm, batch_norm_across):
+        across = node.target is batch_norm_across
+        fused = fuse_norm(graph, node, normalizing(world if across else None))
+        if across and not fused:
+            raise ValueError("a BatchNorm with a weight and no bias, or with momentum None, over several processes")
+        found["norms"] += fused
     for node in calls(graph, scaled):
         found["sums"] += fuse_scale(graph, node)
     for node in calls(graph, scaled_features):
@@ -37,8 +45,8 @@ def rewrite(graph: fx.Graph) -> dict[str, int]:
     return found
 
 
-def calls(graph: fx.Graph, target: Any) -> Iterator[fx.Node]:
-    yield from [node for node in graph.nodes if node.op == "call_function" and node.target is target]
+def calls(graph: fx.Graph, *targets: Any) -> Iterator[fx.Node]:
+    yield from [node for node in graph.nodes if node.op == "call_function" and node.target in targets]
 
 
 def value(node: Any) -> Any:
@@ -63,7 +71,7 @@ def scaling(node: Any) -> bool:
     return isinstance(node, fx.Node) and node.target is scaled
 
 
-def fuse_norm(graph: fx.Graph, node: fx.Node) -> bool:
+def fuse_norm(graph: fx.Graph, node: fx.Node, normalize: Callable[..., Any]) -> bool:
     """[s o] -> BatchNorm -> [relu] -> [r o], as far as they follow one another with nobody looking in between."""
     names = ("x", "mean", "var", "weight", "bias", "training", "momentum", "eps")
     defaults = {"weight": None, "bias": None, "training": False, "momentum": 0.1, "eps": 1e-5}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from onefold.engine.distributed.world import World
+from onefold.fast.across import batch_norm_across
 from onefold.types import at_least_float32
-
-if TYPE_CHECKING:
-    from onefold.engine.distributed.processes import Processes
 
 
 class Normalize(Function):
@@ -24,11 +23,11 @@ class Normalize(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, world: Processes
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, world: World
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         values = at_least_float32(x)
         variance, mean = torch.var_mean(values, others(x), correction=0)
-        counted = world.part is None or world.part.counted > 0  # a stand-in counts for nothing
+        counted = world.counted
         count = values.new_full((1,), x.numel() // x.shape[1] if counted else 0)
         every = world.rows_of_all(torch.cat((mean, variance, count)))  # [W, 2 C + 1]
         means, variances, counts = every.split((len(mean), len(mean), 1), 1)
@@ -39,8 +38,8 @@ class Normalize(Function):
         variance = (weights * (variances + (means - mean).square())).sum(0)
         scale = (variance + eps).rsqrt()
         y = (values - along(mean, x)) * along(scale, x)
-        if weight is not None and bias is not None:
-            y = y * along(weight, x) + along(bias, x)
+        y = y if weight is None else y * along(weight, x)
+        y = y if bias is None else y + along(bias, x)
         ctx.save_for_backward(x, weight, mean, scale, total)
         ctx.world, ctx.counted = world, counted
         ctx.mark_non_differentiable(mean, variance, total)
@@ -58,9 +57,8 @@ class Normalize(Function):
         # Mean and variance do not depend on a stand-in.
         back = gradient - along(level, x) - normal * along(slope, x) if ctx.counted else gradient
         back = (back * along(scale if weight is None else scale * weight, x)).to(x.dtype)
-        if weight is None:
-            return back, None, None, None, None
-        return back, own[1].to(weight.dtype), own[0].to(weight.dtype), None, None
+        _, of_weight, of_bias, *_ = ctx.needs_input_grad
+        return back, own[1] if of_weight else None, own[0] if of_bias else None, None, None
 
 
 def others(x: Tensor) -> list[int]:
@@ -76,14 +74,17 @@ def along(channels: Tensor, x: Tensor) -> Tensor:
 class AcrossProcesses(nn.Module):
     """A BatchNorm layer in training whose statistics are those of all processes. A copy of it is an ordinary layer."""
 
-    original: type[nn.Module]
-    world: Processes
+    original: ClassVar[type[nn.Module]]
+    world: ClassVar[World]
+    rewritten: ClassVar[bool] = False  # the network's graph is, and what it holds for this layer asks the processes
 
     def forward(self, x: Tensor) -> Tensor:
         own = cast(Any, self)
         if not self.training:
             return cast(Tensor, super().forward(x))
         own._check_input_dim(x)
+        if self.rewritten:
+            return self.as_read(x)
         y, mean, variance, count = cast(Any, Normalize.apply)(x, own.weight, own.bias, own.eps, self.world)
         if own.track_running_stats and own.running_mean is not None:
             with torch.no_grad():
@@ -96,6 +97,14 @@ class AcrossProcesses(nn.Module):
                 own.running_var.lerp_(unbiased.to(kept.dtype), rate)
         return cast(Tensor, y)
 
+    def as_read(self, x: Tensor) -> Tensor:
+        """The same as the rewriting wants to see it."""
+        own = cast(Any, self)
+        mean, var = (own.running_mean, own.running_var) if own.track_running_stats else (None, None)
+        if mean is not None:
+            own.num_batches_tracked.add_(1)
+        return batch_norm_across(x, mean, var, own.weight, own.bias, True, own.momentum, own.eps)
+
     def __reduce_ex__(self, _protocol: object) -> Any:
         return empty, (type(self).original,), self.__dict__
 
@@ -104,7 +113,15 @@ def empty(original: type[nn.Module]) -> nn.Module:
     return original.__new__(original)
 
 
-def share_statistics(net: nn.Module, world: Processes) -> list[str]:
+def leave_to_rewriting(net: nn.Module, rewritten: bool = True) -> bool:
+    """Whether the network's rewritten graph forms the layers' statistics; says whether there are such layers."""
+    layers = [module for module in net.modules() if isinstance(module, AcrossProcesses)]
+    for layer in layers:
+        type(layer).rewritten = rewritten
+    return bool(layers)
+
+
+def share_statistics(net: nn.Module, world: World) -> list[str]:
     """Gives every BatchNorm layer of a network, in place, the statistics of all processes.
 
     As elsewhere a layer is converted by a subclass of its own class, so that names, hooks and `isinstance` stay.

@@ -35,6 +35,7 @@ class Processes(World):
     def __init__(self, rank: int, size: int, local_rank: int, store: Store, host: dist.ProcessGroup | None) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank
         self.store, self.host = store, host
+        self.key: tuple[Any, ...] = ()
         self.batch: Part | None = None
         self.part: Part | None = None
         self.shared = SharedDraws(lambda: self.part)
@@ -48,8 +49,11 @@ class Processes(World):
     # A batch and its parts
 
     def take(self, x: Tensor, labels: Tensor, counts: Sequence[int] | None) -> Batch:
-        known = self.collected(x.shape[0]) if counts is None else counts
-        self.batch = self.part = Part(tuple(known), self.rank)
+        # A loader of the user's may give every process other shapes.
+        every = self.collected((tuple(x.shape), str(x.dtype))) if counts is None else []
+        known = tuple([shape[0] for shape, _ in every] if counts is None else counts)
+        self.key = known, tuple(every)
+        self.batch = self.part = Part(known, self.rank)
         assert x.shape[0] == self.batch.counted, "the loader gives what it says"
         if self.batch.counted:
             return x, labels
@@ -82,23 +86,36 @@ class Processes(World):
         self.sum_([p.grad for p in parameters if p.grad is not None] + [loss])
         return loss
 
+    def batch_key(self, x: Tensor, labels: Tensor) -> tuple[Any, ...]:  # noqa: ARG002
+        return self.key
+
+    @property
+    def counted(self) -> bool:
+        return self.part is None or self.part.counted > 0
+
     @torch.no_grad()
     def sum_(self, tensors: Sequence[Tensor]) -> None:
-        """Sums over all processes, in place: one collective for each type, whatever the number of tensors."""
+        """One collective for each type, whatever the number of tensors."""
         for dtype in sorted({t.dtype for t in tensors}, key=str):
             alike = [t for t in tensors if t.dtype == dtype]
+            if len(alike) == 1 and alike[0].is_contiguous():
+                collective(dist.all_reduce, alike[0])
+                continue
             flat = torch.cat([t.reshape(-1) for t in alike])
             collective(dist.all_reduce, flat)
             for own, total in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
                 own.copy_(total.view_as(own))
 
     def rows_of_all(self, row: Tensor) -> Tensor:
-        """Everybody's tensor of one shape, one below the other: `[W, ...]`."""
         rows = row.new_empty(self.size, *row.shape)
         collective(dist.all_gather_into_tensor, rows.flatten(), row.contiguous().flatten())
         return rows
 
     # Random numbers
+
+    @property
+    def generators(self) -> list[torch.Generator]:
+        return [] if self.shared.generator is None else [self.shared.generator]
 
     def seed(self, common: int, own: int, device: torch.device, network_draws: bool) -> None:
         separate = network_draws and self.size > 1

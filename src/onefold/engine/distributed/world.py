@@ -55,7 +55,30 @@ class World:
         """Adds up the gradients of all processes, in place, and returns the sum of the losses."""
         return loss
 
+    def batch_key(self, x: Tensor, labels: Tensor) -> tuple[Any, ...]:
+        """What a captured step has to be captured for: who sees another one sees it together with all the others."""
+        return x.shape, x.dtype, x.stride(), labels.shape
+
+    # BatchNorm's statistics
+
+    @property
+    def counted(self) -> bool:
+        """Whether this process's rows count: those of a stand-in do not."""
+        return True
+
+    def rows_of_all(self, row: Tensor) -> Tensor:
+        """Everybody's tensor of one shape, one below the other: `[W, ...]`."""
+        return row[None]
+
+    def sum_(self, tensors: Sequence[Tensor]) -> None:
+        """Sums over all processes, in place."""
+
     # Random numbers
+
+    @property
+    def generators(self) -> list[torch.Generator]:
+        """What a step draws from besides torch's global generators."""
+        return []
 
     def seed(self, common: int, own: int, device: torch.device, network_draws: bool) -> None:  # noqa: ARG002
         """Seeds what belongs to the batch, and what a network draws by itself (dropout), which is a process's own."""

@@ -5,6 +5,11 @@ and the members lie one after another. Sums are in float32, for each member and 
 one. What the kernels compute is written down once more, in torch, in `passes.py`.
 """
 
+from onefold.fast.kernels.moments import (
+    moments_kernel,
+    own_moments_kernel,
+    sums_kernel,
+)
 from onefold.fast.kernels.rest import (
     rest_gradient_kernel,
     rest_kernel,
@@ -18,8 +23,6 @@ from onefold.fast.kernels.training import (
     gradient_kernel,
     gradient_sums_kernel,
     gradient_table_kernel,
-    moments_kernel,
-    sums_kernel,
 )
 
 __all__ = [
@@ -28,6 +31,7 @@ __all__ = [
     "gradient_sums_kernel",
     "gradient_table_kernel",
     "moments_kernel",
+    "own_moments_kernel",
     "rest_gradient_kernel",
     "rest_kernel",
     "scaled_gradient_kernel",

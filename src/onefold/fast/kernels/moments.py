@@ -1,0 +1,181 @@
+"""BatchNorm in training: the moments of a batch, of one process or of several."""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+from onefold.fast.kernels.compiled import jit
+
+
+@jit
+def sums_kernel(
+    y,
+    q,
+    x,
+    total,
+    partial,
+    rows,
+    channels,
+    chunk,
+    SUM: tl.constexpr,
+    HAS_Q: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """Sums of v - k and of its square over a chunk of a member's rows; the shift k is the member's first row.
+
+    v is y, or total = (1 + q) y + x where SUM says so, which is stored on the way. partial `[M, splits, 3, C]`: both
+    sums, and k. A shift that is a value of the data keeps the variance exact where the mean is large.
+    """
+    member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    splits = tl.num_programs(1)
+    c = block * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    base = member.to(tl.int64) * rows * channels
+    k = tl.load(y + base + c, mask=there, other=0.0).to(tl.float32)
+    if SUM:
+        if HAS_Q:
+            factor = 1.0 + tl.load(q + member * channels + c, mask=there, other=0.0)
+            k = k * factor
+        k += tl.load(x + base + c, mask=there, other=0.0).to(tl.float32)
+    first, second = tl.zeros([ROWS, CHANNELS], tl.float32), tl.zeros([ROWS, CHANNELS], tl.float32)
+    start, end = split * chunk, min(split * chunk + chunk, rows)
+    for row in range(start, end, ROWS):
+        r = row + tl.arange(0, ROWS)
+        here = (r < end)[:, None] & there[None, :]
+        offset = base + r.to(tl.int64)[:, None] * channels + c[None, :]
+        value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
+        if SUM:
+            if HAS_Q:
+                value = value * factor[None, :]
+            value += tl.load(x + offset, mask=here, other=0.0).to(tl.float32)
+            kept = value.to(total.dtype.element_ty)
+            tl.store(total + offset, kept, mask=here)
+            value = kept.to(tl.float32)
+        value = tl.where(here, value - k[None, :], 0.0)
+        first += value
+        second += value * value
+    out = partial + (member * splits + split) * 3 * channels + c
+    tl.store(out, tl.sum(first, 0), mask=there)
+    tl.store(out + channels, tl.sum(second, 0), mask=there)
+    tl.store(out + 2 * channels, k, mask=there)
+
+
+@jit
+def own_moments(partial, rows, channels, splits, m, c, live, SPLITS: tl.constexpr):
+    """Mean and variance of each member `[MEMBERS, CHANNELS]`, from the sums over its chunks."""
+    split = tl.arange(0, SPLITS)
+    inside = live[:, None, :] & (split < splits)[None, :, None]
+    at = partial + ((m[:, None] * splits + split[None, :]) * (3 * channels))[:, :, None] + c[None, None, :]
+    first = tl.sum(tl.load(at, mask=inside, other=0.0), 1) / rows
+    second = tl.sum(tl.load(at + channels, mask=inside, other=0.0), 1) / rows
+    k = tl.load(partial + (m * splits * 3 + 2)[:, None] * channels + c[None, :], mask=live, other=0.0)
+    return k + first, tl.maximum(second - first * first, 0.0)
+
+
+@jit
+def common_moments(every, channels, processes, members, m, c, live, PROCESSES: tl.constexpr):
+    """The same over all processes, from what each has found, `[processes, 2 M + 1, C]`; and how many rows there are."""
+    p = tl.arange(0, PROCESSES)
+    there = p < processes
+    size = (2 * members + 1) * channels
+    inside = live[:, None, :] & there[None, :, None]
+    at = every + (m[:, None] * channels + p[None, :] * size)[:, :, None] + c[None, None, :]
+    means = tl.load(at, mask=inside, other=0.0)
+    variances = tl.load(at + members * channels, mask=inside, other=0.0)
+    at = every + (p * size + 2 * members * channels)[:, None] + c[None, :]
+    counts = tl.load(at, mask=there[:, None] & (c < channels)[None, :], other=0.0)
+    total = tl.where(c < channels, tl.sum(counts, 0), 2.0)
+    weights = (counts / total[None, :])[None, :, :]
+    mean = tl.sum(weights * means, 1)
+    apart = means - mean[:, None, :]
+    return mean, tl.sum(weights * (variances + apart * apart), 1), total
+
+
+@jit
+def own_moments_kernel(
+    partial,
+    row,
+    count,
+    rows,
+    channels,
+    splits,
+    members,
+    MEMBERS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """From the sums to row `[2 M + 1, C]`, what a process tells the others: mean and variance of each member, count."""
+    c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    m = tl.arange(0, MEMBERS)
+    live = (m < members)[:, None] & there[None, :]
+    mean, var = own_moments(partial, rows, channels, splits, m, c, live, SPLITS)
+    own = m[:, None] * channels + c[None, :]
+    tl.store(row + own, mean, mask=live)
+    tl.store(row + members * channels + own, var, mask=live)
+    tl.store(row + 2 * members * channels + c, tl.zeros([CHANNELS], tl.float32) + count, mask=there)
+
+
+@jit
+def moments_kernel(
+    partial,
+    s,
+    weight,
+    bias,
+    running_mean,
+    running_var,
+    table,
+    rows,
+    channels,
+    splits,
+    members,
+    momentum,
+    eps,
+    MEMBERS: tl.constexpr,
+    HAS_S: tl.constexpr,
+    AFFINE: tl.constexpr,
+    TRACKED: tl.constexpr,
+    COMMON: tl.constexpr,
+    SPLITS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """From the sums to table `[3 M + 3, C]`: a, mean, var of each member; b, mu, 1/sigma. Updates the statistics.
+
+    All members at once, `[MEMBERS, CHANNELS]`, of which `members` are there: MEMBERS is a power of two. Where COMMON
+    says so, partial are not sums but the rows of as many processes as there are `splits`, and the table ends with the
+    number of their rows.
+    """
+    c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    there = c < channels
+    m = tl.arange(0, MEMBERS)
+    live = (m < members)[:, None] & there[None, :]
+    own = m[:, None] * channels + c[None, :]
+    last = table + 3 * members * channels + c
+    if COMMON:
+        mean, var, total = common_moments(partial, channels, splits, members, m, c, live, SPLITS)
+        tl.store(last + 3 * channels, total, mask=there)
+    else:
+        mean, var = own_moments(partial, rows, channels, splits, m, c, live, SPLITS)
+        total = rows.to(tl.float32)
+    factor = 1.0 + tl.load(s + own, mask=live, other=0.0) if HAS_S else tl.where(live, 1.0, 1.0)
+    scaled = mean * factor
+    mu = tl.sum(tl.where(live, scaled, 0.0), 0) / members
+    # The variance of the whole is the mean of the members' variances plus that of their means.
+    apart = scaled - mu[None, :]
+    spread = tl.sum(tl.where(live, var * factor * factor + apart * apart, 0.0), 0) / members
+    rstd = 1.0 / tl.sqrt(spread + eps)
+    gamma = rstd * tl.load(weight + c, mask=there, other=0.0) if AFFINE else rstd
+    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
+    tl.store(table + own, gamma[None, :] * factor, mask=live)
+    tl.store(table + members * channels + own, mean, mask=live)
+    tl.store(table + 2 * members * channels + own, var, mask=live)
+    tl.store(last, beta - mu * gamma, mask=there)
+    tl.store(last + channels, mu, mask=there)
+    tl.store(last + 2 * channels, rstd, mask=there)
+    if TRACKED:
+        count = total * members
+        old = tl.load(running_mean + c, mask=there, other=0.0)
+        tl.store(running_mean + c, old + momentum * (mu - old), mask=there)
+        old = tl.load(running_var + c, mask=there, other=0.0)
+        tl.store(running_var + c, old + momentum * (spread * (count / (count - 1.0)) - old), mask=there)
