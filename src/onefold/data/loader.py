@@ -18,7 +18,6 @@ from onefold.data.split import Arrays, Split, as_split, check_range
 from onefold.data.stream import StreamLoader
 from onefold.data.view import view_of
 
-
 AHEAD = ThreadPoolExecutor(1, "onefold-draws")  # its thread begins with the first task
 
 

@@ -98,6 +98,8 @@ class CapturedStep:
             return graph
         self.failed = True
         self.graphs.clear()
+        self.pool = graph = None
+        torch.cuda.empty_cache()  # the attempt's memory is nobody's now
         for generator, state in zip(generators, before, strict=True):
             renew(generator, state)
         self.say(f"the step cannot be captured in a CUDA graph and runs kernel by kernel: {reasons[0]}")
@@ -126,6 +128,8 @@ class CapturedStep:
             torch.cuda.current_stream().wait_stream(side)
             torch.cuda.synchronize()
         self.optimizer.zero_grad(set_to_none=True)
+        # A graph has memory of its own, and to find none left would break the capture off: the warm-up's goes back.
+        torch.cuda.empty_cache()
         graph = torch.cuda.CUDAGraph()
         for generator in self.world.generators:  # torch's own is known to every graph
             graph.register_generator_state(generator)

@@ -84,6 +84,8 @@ def training_step(
 
     def differentiate(x: Tensor, labels: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
+        if gradients is not None:
+            gradients.begin()
         total = torch.zeros((), device=x.device)
         for part, answers, share in world.pieces(x, labels, accumulate):
             autocast = torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16")

@@ -25,6 +25,11 @@ class Gradients:
         self.found: list[tuple[Tensor, Tensor]] = []
         self.held: deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = deque()
 
+    def begin(self) -> None:
+        """Forgets what a step that broke off may have left."""
+        self.found.clear()
+        self.held.clear()
+
     def add(self, weight: Tensor, x: Tensor, rounded: Tensor, g: Tensor, settings: tuple[Any, ...]) -> None:
         current = torch.cuda.current_stream()
         self.stream.wait_stream(current)
@@ -42,8 +47,7 @@ class Gradients:
         found = like_weights(self.found)
         for (weight, _), dw in zip(self.found, found, strict=True):
             weight.grad = dw if weight.grad is None else weight.grad + dw
-        self.found.clear()
-        self.held.clear()
+        self.begin()
 
 
 BESIDE: ContextVar[Gradients | None] = ContextVar("BESIDE", default=None)

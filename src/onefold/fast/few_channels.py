@@ -16,7 +16,7 @@ CHANNELS = (16, 32)  # above this cuDNN is faster (measured on an H200, dev/LOG.
 PIXELS = 128
 PROGRAMS = 132  # for the gradient of the weights; one for each processor of an H100 or H200
 
-jit: Any = triton.jit(do_not_specialize=["pixels", "chunk"])
+jit: Any = triton.jit(do_not_specialize=["pixels", "chunk", "programs"])
 
 
 @jit
@@ -94,6 +94,19 @@ def weight_gradient_kernel(
     tl.store(out + 2 * C, right)
 
 
+@jit
+def total_kernel(partial, total, programs, size, SIZE: tl.constexpr, ROWS: tl.constexpr):
+    """total `[size]`: the sum of partial `[programs, size]`."""
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    rows = tl.arange(0, ROWS)
+    summed = tl.zeros([ROWS, SIZE], tl.float32)
+    for first in range(0, programs, ROWS):
+        row = first + rows
+        there = (row < programs)[:, None] & (at < size)[None, :]
+        summed += tl.load(partial + row[:, None] * size + at[None, :], mask=there, other=0.0)
+    tl.store(total + at, tl.sum(summed, 0), mask=at < size)
+
+
 def suits(x: Tensor, w: Tensor, settings: tuple[Any, ...]) -> bool:
     """Whether these kernels compute the convolution: same size, and few channels on both sides."""
     stride, padding, dilation, transposed, _, groups = settings
@@ -147,4 +160,6 @@ def few_channels_weight_gradient(g: Tensor, x: Tensor) -> Tensor:
     weight_gradient_kernel[(programs, 3)](
         x, g, partial, pixels, chunk, height, width, C=c, K=k, PIXELS=PIXELS, num_warps=1
     )
-    return partial.sum(0).permute(0, 3, 1, 2)
+    total = x.new_empty((k, 3, 3, c), dtype=torch.float32)
+    total_kernel[(-(-total.numel() // 32),)](partial, total, programs, total.numel(), SIZE=32, ROWS=64, num_warps=4)
+    return total.permute(0, 3, 1, 2)
