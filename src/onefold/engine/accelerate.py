@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.ensemble import Teachers
-from onefold.fast.fold_norms import fold_norms
+from onefold.fast.fold_norms import fold_pairs, foldable
 from onefold.fast.network import make_fast, make_plain
 from onefold.methods import AnyStudent
 
@@ -49,9 +49,13 @@ def fast_teachers(teachers: Teachers, x: Tensor, precision: str, say: Callable[[
 
 def fold_all(teachers: Teachers, given: Teachers, x: Tensor) -> None:
     """Each teacher's BatchNorm into its convolutions, where that changes nothing but rounding."""
+    known: dict[tuple[tuple[str, type[nn.Module]], ...], list[tuple[str, str]]] = {}
     for m, original in enumerate(given.networks):
+        layers = tuple((name, type(module)) for name, module in original.named_modules())
         try:
-            fold_norms(teachers.networks[m], x)
+            if layers not in known:  # what is built alike is read once, which takes seconds
+                known[layers] = foldable(teachers.networks[m], x)
+            fold_pairs(teachers.networks[m], known[layers])
             same = torch.allclose(answers(teachers.networks[m], x), answers(original, x), rtol=1e-2, atol=1e-2)
         except Exception:  # a network that the compiler cannot read, or that misses the layer
             same = False

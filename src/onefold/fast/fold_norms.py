@@ -15,10 +15,12 @@ Pair = tuple[int, int]  # addresses of a convolution's weight and of the running
 
 
 def fold_norms(net: nn.Module, x: Tensor) -> int:
-    """Folds in place, where a convolution's answer goes nowhere but into a BatchNorm at rest; says how often it did.
+    """Folds in place whatever can be folded; says how often it did."""
+    return fold_pairs(net, foldable(net, x))
 
-    W <- a o W and b <- a b + beta - a mean, with a = gamma / sigma. The layer that is folded is left out from then on.
-    """
+
+def foldable(net: nn.Module, x: Tensor) -> list[tuple[str, str]]:
+    """Names of convolutions whose answer goes nowhere but into a BatchNorm at rest, and of the latter."""
     pairs: list[Pair] = []
 
     def look(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -27,20 +29,22 @@ def fold_norms(net: nn.Module, x: Tensor) -> int:
 
     with torch.no_grad():
         torch.compile(net._call_impl, backend=look, fullgraph=True)(x)
-    owners = {module.weight.data_ptr(): module for module in net.modules() if isinstance(module, nn.Conv2d)}
+    owners = {module.weight.data_ptr(): name for name, module in net.named_modules() if isinstance(module, nn.Conv2d)}
     norms = {
         module.running_mean.data_ptr(): name
         for name, module in net.named_modules()
         if isinstance(module, nn.BatchNorm2d) and module.running_mean is not None
     }
-    folded = 0
-    for weight, mean in pairs:
-        if weight in owners and mean in norms:
-            fold(owners[weight], net.get_submodule(norms[mean]))
-            parent, _, name = norms[mean].rpartition(".")
-            setattr(net.get_submodule(parent), name, nn.Identity())
-            folded += 1
-    return folded
+    return [(owners[weight], norms[mean]) for weight, mean in pairs if weight in owners and mean in norms]
+
+
+def fold_pairs(net: nn.Module, pairs: Sequence[tuple[str, str]]) -> int:
+    """W <- a o W and b <- a b + beta - a mean, with a = gamma / sigma. The layer that is folded is left out then."""
+    for conv, norm in pairs:
+        fold(net.get_submodule(conv), net.get_submodule(norm))
+        parent, _, name = norm.rpartition(".")
+        setattr(net.get_submodule(parent), name, nn.Identity())
+    return len(pairs)
 
 
 def found_in(graph: fx.Graph, inputs: Sequence[Any]) -> list[Pair]:
@@ -60,7 +64,8 @@ def found_in(graph: fx.Graph, inputs: Sequence[Any]) -> list[Pair]:
 
 
 @torch.no_grad()
-def fold(conv: nn.Conv2d, norm: nn.Module) -> None:
+def fold(conv: nn.Module, norm: nn.Module) -> None:
+    assert isinstance(conv, nn.Conv2d)
     assert isinstance(norm, nn.BatchNorm2d)
     assert norm.running_mean is not None
     assert norm.running_var is not None
