@@ -31,35 +31,45 @@ EXACT = 0.05  # probability from which on a class is kept as it is
 LEVELS = tuple(2**k for k in range(12, 5, -1))  # the finest first
 STEEPEST = 0.5  # of the slopes
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
 
 def packed(
-    labels: npt.NDArray[np.integer], logits: npt.NDArray[np.floating], temperature: float, limit: int
+    labels: npt.NDArray[np.integer],
+    logits: npt.NDArray[np.floating],
+    temperature: float,
+    limit: int,
+    also: npt.NDArray[np.integer] | None = None,
 ) -> bytes | None:
     """Labels `[N]` and logits `[N, K]` as a file of fewer than `limit` bytes, as fine as there is room for.
 
-    None where the coarsest is still too large.
+    `also` `[N, A]` are further classes to keep exactly: what an ensemble answers that this network is part of. None
+    where the coarsest is still too large.
     """
     log_p = normalised(logits)
+    exact = log_p >= np.log(EXACT)
+    rows = np.arange(len(labels))[:, None]
+    exact[rows, labels[:, None]] = exact[rows, log_p.argmax(axis=1)[:, None]] = True
+    if also is not None:
+        exact[rows, also] = True
     for levels in LEVELS:
-        content = archive(coded(labels, log_p, temperature, levels))
+        content = archive(coded(labels, log_p, exact, temperature, levels))
         if len(content) < limit:
             return content
     return None
 
 
-def coded(labels: npt.NDArray[np.integer], log_p: Floats, temperature: float, levels: int) -> dict[str, Any]:
+def coded(
+    labels: npt.NDArray[np.integer], log_p: Floats, exact: Mask, temperature: float, levels: int
+) -> dict[str, npt.NDArray[Any]]:
     """The arrays of a file."""
-    rows = np.arange(len(labels))
-    exact = log_p >= np.log(EXACT)
-    exact[rows, labels] = exact[rows, log_p.argmax(axis=1)] = True
     codes = np.maximum(np.rint(levels * np.exp(log_p / POWER)), 1)
     codes[exact] = 0
     shift, slope = corrections(log_p, decoded(codes, levels), ~exact, temperature)
     return {
-        "form": np.int64(FORM),
-        "levels": np.int64(levels),
+        "form": np.array(FORM),
+        "levels": np.array(levels),
         "labels": labels.astype(np.min_scalar_type(log_p.shape[1] - 1)),
         "codes": planes(codes.astype("<u1" if codes.max() < 256 else "<u2")),
         "exact": planes(log_p[exact].astype("<f4")),
@@ -68,7 +78,7 @@ def coded(labels: npt.NDArray[np.integer], log_p: Floats, temperature: float, le
     }
 
 
-def corrections(log_p: Floats, log_q: Floats, coarse: npt.NDArray[np.bool_], temperature: float) -> tuple[Floats, ...]:
+def corrections(log_p: Floats, log_q: Floats, coarse: Mask, temperature: float) -> tuple[Floats, ...]:
     """a and b `[N]` for which the coarse classes of a row have the sum of p, and that of p^(1/T), that they should."""
     some = coarse.any(axis=1)
     a, b = np.zeros(len(log_p)), np.zeros(len(log_p))
@@ -88,14 +98,14 @@ def corrections(log_p: Floats, log_q: Floats, coarse: npt.NDArray[np.bool_], tem
     return a, b
 
 
-def log_sum(z: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:
+def log_sum(z: Floats, chosen: Mask) -> Floats:
     """log sum exp over the chosen classes `[N]`."""
     z = np.where(chosen, z, -np.inf)
     top = z.max(axis=1)
     return np.asarray(top + np.log(np.exp(z - top[:, None]).sum(axis=1)))
 
 
-def mean(values: Floats, z: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:
+def mean(values: Floats, z: Floats, chosen: Mask) -> Floats:
     """The mean of values by the weights softmax(z) over the chosen classes `[N]`."""
     weights = np.exp(np.where(chosen, z - log_sum(z, chosen)[:, None], -np.inf))
     return np.asarray((weights * values).sum(axis=1))

@@ -46,6 +46,7 @@ def ensembles(teachers: Sequence[Answers]) -> list[Answers]:
             ms_per_image=(times if m == len(teachers) else None) or summed([t.ms_per_image for t in teachers[:m]]),
             log=(),
             measurements=measurements if m == len(teachers) else Measurements(),
+            compact=any(one.compact for one in teachers[:m]),
         )
         for m in range(2, len(teachers) + 1)
     ]

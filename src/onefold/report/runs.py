@@ -104,6 +104,7 @@ def read(folder: RunFolder, notes: list[str]) -> Answers:
         ms_per_image=optional(folder, SPEED, notes).get("ms_per_image"),
         log=logged(folder, notes),
         measurements=measurements,
+        compact=test.compact,
     )
 
 
