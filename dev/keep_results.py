@@ -35,6 +35,7 @@ from onefold.report.runs import found
 from onefold.run import RunFolder, write_aside
 
 LIMIT = 1_000_000  # bytes of a file of predictions
+NEXT = 2  # the first answers of an ensemble, between which its members decide
 TOLERANCE = 5e-5  # of the metrics below, which are shown with four digits
 SHOWN = ("nll", "ece", "cnll", "cece")
 COPIED = ("env.json", "run.json", "recipe.json", "speed.json")
@@ -145,11 +146,11 @@ def of_ensemble(folder: Path, kept: Path) -> dict[str, float]:
 
 @functools.cache
 def answered_together(folder: Path) -> dict[str, npt.NDArray[np.int64]]:
-    """What the ensembles of the first 2, 3, ... teachers in a folder answer, which each of them has to know exactly."""
+    """What ensembles of the first 2, 3, ... teachers of a folder would answer, which each has to know exactly."""
     each = teachers_in(folder)
     sizes = range(2, len(each) + 1)
     splits = each[0] if len(each) > 1 else {}
-    return {s: torch.stack([together(each[:m], s).argmax(1) for m in sizes], dim=1).numpy() for s in splits}
+    return {s: torch.cat([together(each[:m], s).topk(NEXT).indices for m in sizes], dim=1).numpy() for s in splits}
 
 
 def teachers_in(folder: Path) -> list[Splits]:
