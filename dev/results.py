@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onefold.report import COLUMNS, Grid, Number, Row, Section, collect, grids, headings, sections
+from onefold.report import COLUMNS, Grid, Number, Section, collect, grids, headings, sections
 from onefold.report.compare import departures, of_paper
 from onefold.report.formats import markdown_table
 from onefold.report.grids import metrics_of
 from onefold.report.page import pictures_of, slug
 from onefold.report.pictures.render import save_picture
 from onefold.reproduce import TABLES
-from onefold.reproduce.standing import by_nll, near, standings, teachers_going
+from onefold.reproduce.standing import Standing, by_nll, near, standings, teachers_standings
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
@@ -37,8 +37,8 @@ BUILT = "<!-- written by `python dev/results.py` from results/; not to be edited
 ABOUT = (
     "Runs of this software with the paper's settings, as they came out. Below ours stands the paper's number in "
     "italics, with the difference in its standard deviations (σ); `ok` counts the numbers that are within two of them, "
-    "or better. Means and deviations are over seeds. Everything is computed from the predictions and measurements in "
-    "[results](results), which holds the recipe, the environment and the log of each run, too."
+    "or better, of those that have one. Means and deviations are over seeds. Everything is computed from the "
+    "predictions and measurements in [results](results), which has the recipe, environment and log of each run, too."
 )
 
 
@@ -87,7 +87,7 @@ def page(kept: Kept) -> str:
         recipe = TABLES[name].settings[0].recipe()
         place = recipe.data.source, recipe.network
         section = next((s for s in kept.sections if (s.data, s.network) == place), None)
-        lines += [f"## {title}", "", *students(name, kept), *teachers(name, kept, section)]
+        lines += [f"## {title}", "", *students(name, kept), *teachers(name, kept)]
         lines += [] if section is None else [*measured(section), *shown(section)]
     for section in kept.sections:
         if section.data not in SETTINGS:
@@ -101,13 +101,23 @@ def page(kept: Kept) -> str:
 def students(name: str, kept: Kept) -> Lines:
     """One row for each method that the paper has, whether it was run or not."""
     every = standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
-    lines = [f"### Students of DE-{TEACHERS}", "", *table(["method", "runs", *headings(METRICS), "ok"], 2)]
+    return [f"### Students of DE-{TEACHERS}", "", *compared("method", every), *by_nll(every), ""]
+
+
+def teachers(name: str, kept: Kept) -> Lines:
+    every = teachers_standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
+    return [f"### Teachers and their ensembles, DE-1 to DE-{TEACHERS}", "", *compared("network", every)]
+
+
+def compared(first: str, every: Sequence[Standing]) -> Lines:
+    """Ours beside the paper's."""
+    lines = table([first, "runs", *headings(METRICS), "ok"], 2)
     for one in every:
         cells = one.numbers(METRICS)
-        reached = sum(near(cell, column) for cell, column in zip(cells, METRICS, strict=True))
-        ok = "–" if one.row is None else f"{reached} of {len(METRICS)}"
-        lines.append(line(one.label, one.state, *map(beside, cells), ok))
-    return [*lines, "", *by_nll(every), ""]
+        reached = [near(cell, column) for cell, column in zip(cells, METRICS, strict=True)]
+        known = [one for one in reached if one is not None]
+        lines.append(line(one.label, one.state, *map(beside, cells), f"{sum(known)} of {len(known)}" if known else "–"))
+    return [*lines, ""]
 
 
 def beside(cell: Number) -> str:
@@ -115,22 +125,6 @@ def beside(cell: Number) -> str:
     ours = cell.text + (f" ± {cell.spread}" if cell.spread else "")
     said = ", ".join(filter(None, (cell.papers, cell.difference)))
     return f"{ours}<br>*{said}*" if said else ours
-
-
-def teachers(name: str, kept: Kept, section: Section | None) -> Lines:
-    """DE-1, DE-2, ..., and which teachers are still to come."""
-    going = teachers_going(TABLES[name], kept.folder, TEACHERS)
-    rows = [] if section is None else [row for row in section.sizes or section.rows if row.first.kind != "student"]
-    lines = [(called(row), metrics_of(row, METRICS)) for row in rows if departures(row.first) == []]
-    title = f"Teachers and their ensembles, DE-1 to DE-{TEACHERS}"
-    grid = Grid("", title, tuple(headings(METRICS)), tuple(lines), "; ".join(going))
-    return markdown_table(grid)
-
-
-def called(row: Row) -> str:
-    if row.first.kind == "single":
-        return f"DE-1 (mean of {row.networks})" if row.networks > 1 else "DE-1"
-    return f"DE-{row.first.members}"
 
 
 def measured(section: Section) -> Lines:
@@ -147,7 +141,7 @@ def measured(section: Section) -> Lines:
     further = [row for row in section.rows if row.first.kind == "student" and row.first.members != TEACHERS]
     further += [row for row in section.rows if departures(row.first)]
     if further:
-        rows = [(row.label, metrics_of(row, METRICS)) for row in dict.fromkeys(further)]
+        rows = [(f"{row.label}, DE-{row.first.members}", metrics_of(row, METRICS)) for row in dict.fromkeys(further)]
         lines += markdown_table(Grid("", "Further runs", tuple(headings(METRICS)), tuple(rows)))
     return lines
 
@@ -181,14 +175,14 @@ def block(kept: Kept) -> str:
     lines: Lines = []
     for name, title in SETTINGS.items():
         every = standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
-        done = [one for one in every if one.row is not None]
-        if not done:
+        if all(one.row is None for one in every):
             lines += [f"{title}: no student of the paper's table is finished yet.", ""]
             continue
-        lines += [f"**{title}, one student of four teachers**; in italics the paper's.", ""]
-        lines += table(["method", *headings(BRIEF)], 1)
-        for one in done:
-            lines.append(line(one.label, *map(beside, one.numbers(BRIEF))))
+        single, *_, ensemble = teachers_standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
+        lines += [f"**{title}, students of four teachers**; in italics the paper's.", ""]
+        lines += table(["network", *headings(BRIEF)], 1)
+        done = [one for one in (single, ensemble, *every) if one.row is not None]
+        lines += [line(one.label, *map(beside, one.numbers(BRIEF))) for one in done]
         missing = [one.label for one in every if one.row is None]
         lines += ["", f"Not finished yet: {', '.join(missing)}." if missing else "", ""]
     return "\n".join(lines).strip("\n")

@@ -123,7 +123,7 @@ def costs(section: Section) -> Grid:
         measured = [each for a in row.answers for each in inference(a)] or in_passing(section, row)
         for batch in batches:
             times = [ms for _, size, ms in measured if size == batch]
-            cells.append(number(times, 3, paper=paper.get("ms") if batch == batches[-1] else None))
+            cells.append(number(times, 4, paper=paper.get("ms") if batch == batches[-1] else None))
         if any(cell.mean is not None for cell in cells):
             lines.append((row.label, (*cells, Number(float(row.first.passes), digits=0))))
     devices = dict.fromkeys(

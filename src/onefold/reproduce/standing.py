@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.paper import Entry
+from onefold.recipe import Recipe
 from onefold.report.answers import METHODS, PERTURBATIONS
 from onefold.report.compare import departures, in_paper, names
 from onefold.report.grid import Number
@@ -16,23 +17,25 @@ from onefold.reproduce.plan import Changes, Task, tasks_of
 from onefold.reproduce.tables import Table
 from onefold.run import RunFolder
 
+Kind = tuple[str, str, str, int]  # kind, method, perturbation and members of answers
 NEAR = 2.0  # of the paper's deviations
-PRINTED = {"acc": 0.005}  # half of the last digit the paper prints; of other metrics 0.0005
 
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """A row of students. `row` is None where no run of it is finished."""
+    """A row of the paper. `row` is ours, None where no run of it is finished."""
 
     label: str
+    unit: str  # what there are several of in a row
     row: Row | None
     paper: dict[str, Entry]
     going: tuple[str, ...]  # unfinished runs: who, and how far
 
     @property
     def state(self) -> str:
-        """In words: seeds that are done, and what is going on."""
-        done = [] if self.row is None else [f"{self.row.networks} seed{'s' if self.row.networks > 1 else ''}"]
+        """In words: what is done, and what is going on."""
+        count = 0 if self.row is None else self.row.networks
+        done = [f"{count} {self.unit}{'s' if count > 1 else ''}"] if count else []
         return "; ".join([*done, *(f"in progress: {one}" for one in self.going)]) or "not run yet"
 
     def numbers(self, columns: Sequence[Column]) -> tuple[Number, ...]:
@@ -42,13 +45,10 @@ class Standing:
         return metrics_of(self.row, columns)
 
 
-def near(cell: Number, column: Column) -> bool:
-    """Whether ours is within two deviations of the paper's, or better; without a deviation, to the digits it prints."""
-    if cell.mean is None or cell.paper is None:
-        return False
-    room = NEAR * cell.paper.std if cell.paper.std else PRINTED.get(column.key, 0.0005)
-    worse = cell.paper.mean - cell.mean if column.better == "higher" else cell.mean - cell.paper.mean
-    return worse <= room
+def near(cell: Number, column: Column) -> bool | None:
+    """Whether ours is within two deviations of the paper's, or better; None where there is no deviation, or no ours."""
+    distance = cell.in_deviations
+    return None if distance is None else (-distance if column.better == "higher" else distance) <= NEAR
 
 
 def by_nll(every: Sequence[Standing]) -> list[str]:
@@ -68,32 +68,43 @@ def standings(table: Table, out: Path, members: int, sections: Sequence[Section]
     for task in tasks_of(table, out, Changes(members=(members,))):
         if task.member is None:
             found.setdefault(task.row, []).append(task)
-    return [standing(tasks, sections) for tasks in found.values()]
+    made = []
+    for tasks in found.values():
+        recipe, distill = tasks[0].recipe, tasks[0].recipe.distill
+        kind = ("student", distill.method, distill.perturbation, recipe.members)
+        label = METHODS.get(distill.method, distill.method) + PERTURBATIONS[distill.perturbation]
+        going = [f"seed {task.recipe.seed} at {reached(task)}" for task in tasks if under_way(task)]
+        made.append(standing(label, "seed", recipe, kind, going, sections))
+    return made
 
 
-def standing(tasks: Sequence[Task], sections: Sequence[Section]) -> Standing:
-    recipe = tasks[0].recipe
-    distill = recipe.distill
-    kind = ("student", distill.method, distill.perturbation, recipe.members)
+def teachers_standings(table: Table, out: Path, members: int, sections: Sequence[Section]) -> list[Standing]:
+    """DE-1 to DE-M: the mean over single networks, and the ensembles of the first ones."""
+    tasks = [task for task in tasks_of(table, out, Changes(members=(members,))) if task.member is not None]
+    made = []
+    for m in range(1, members + 1):
+        kind = ("single" if m == 1 else "ensemble", "supervised", "none", m)
+        among = tasks if m == 1 else tasks[:m]
+        going = [f"teacher {task.member} at {reached(task)}" for task in among if under_way(task)]
+        unit = "network" if m == 1 else "ensemble"
+        made.append(standing(f"DE-{m}", unit, tasks[0].recipe, kind, going, sections))
+    return made
+
+
+def standing(
+    label: str, unit: str, recipe: Recipe, kind: Kind, going: Sequence[str], sections: Sequence[Section]
+) -> Standing:
+    """With our row, which is one of the paper's recipe, and the paper's."""
     rows = [
         row
         for section in sections
         if (section.data, section.network) == (recipe.data.source, recipe.network)
-        for row in section.rows
+        for row in (*section.rows, *section.sizes)
         if (row.first.kind, row.first.method, row.first.perturbation, row.first.members) == kind
         and departures(row.first) == []
     ]
-    going = [f"seed {task.recipe.seed} at {reached(task)}" for task in tasks if under_way(task)]
-    label = METHODS.get(distill.method, distill.method) + PERTURBATIONS[distill.perturbation]
     paper = in_paper(recipe.data.source, recipe.network, names(*kind))
-    return Standing(label, rows[0] if rows else None, paper, tuple(going))
-
-
-def teachers_going(table: Table, out: Path, members: int) -> list[str]:
-    """Every one of the first teachers that is not finished, and how far it is."""
-    tasks = [task for task in tasks_of(table, out, Changes(members=(members,))) if task.member is not None]
-    told = [(task, f"in progress: {reached(task)}" if under_way(task) else "not run yet") for task in tasks]
-    return [f"teacher {task.member} {state}" for task, state in told if not task.finished]
+    return Standing(label, unit, rows[0] if rows else None, paper, tuple(going))
 
 
 def under_way(task: Task) -> bool:
