@@ -17,6 +17,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ ASIDE = ".writing"
 # Where a run happens and how its data get there; what comes out is the same.
 FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes", "run.teachers"}
 FREE |= {"parallel.mode", "parallel.teachers", "diversity_every"}
+RATES = "run.optimizer.groups"
 PROBE = 1 << 16  # bytes
 MISSING = object()
 
@@ -272,5 +274,19 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     def shown(fields: dict[str, Any], name: str) -> str:
         return repr(fields[name]) if name in fields else "(not there)"
 
-    different = [n for n in {**before, **now} if before.get(n, MISSING) != now.get(n, MISSING)]
+    different = [n for n in {**before, **now} if not same(n, before.get(n, MISSING), now.get(n, MISSING))]
     return [f"{n}: {shown(before, n)} -> {shown(now, n)}" for n in different if n not in FREE]
+
+
+def same(name: str, before: Any, now: Any) -> bool:
+    """Equal; what an optimizer is told, up to the precision of a device that holds rates in float32."""
+    if before == now or name != RATES:
+        return bool(before == now)
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        return all(same(name, a, b) for a, b in zip(before, now, strict=True))
+    if isinstance(before, dict) and isinstance(now, dict) and before.keys() == now.keys():
+        return all(same(name, before[key], now[key]) for key in before)
+    try:
+        return math.isclose(float(before), float(now), rel_tol=1e-6)
+    except (TypeError, ValueError):
+        return False
