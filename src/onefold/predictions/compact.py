@@ -9,7 +9,7 @@ sum of p^(1/T) to be the right ones, T being the temperature at which the predic
     form            1
     levels          L
     labels [N]
-    codes [C, N, K] the bytes of the codes, the lowest in front; a code of 0 stands for an exact value
+    codes [N, K]    a code of 0 stands for an exact value
     exact [4, n]    the bytes of the exact values, row by row
     shift [N]       a
     slope [N]       b
@@ -28,7 +28,7 @@ import numpy.typing as npt
 FORM = 1
 POWER = 6
 EXACT = 0.05  # probability from which on a class is kept as it is
-LEVELS = tuple(2**k for k in range(12, 5, -1))  # the finest first
+LEVELS = (256, 128, 64)  # the finest first; the codes of what is below 5% fit into a byte
 STEEPEST = 0.1  # of the slopes
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -71,8 +71,8 @@ def coded(
         "form": np.array(FORM),
         "levels": np.array(levels),
         "labels": labels.astype(np.min_scalar_type(log_p.shape[1] - 1)),
-        "codes": planes(codes.astype("<u1" if codes.max() < 256 else "<u2")),
-        "exact": planes(log_p[exact].astype("<f4")),
+        "codes": codes.astype(np.uint8),
+        "exact": planes(log_p[exact].astype(np.float32)),
         "shift": shift.astype("<f2"),
         "slope": slope.astype("<f2"),
     }
@@ -113,7 +113,7 @@ def mean(values: Floats, z: Floats, chosen: Mask) -> Floats:
 
 def unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
     """The log-probabilities `[N, K]` of a file's arrays."""
-    codes, exact = joined(arrays["codes"], "u"), joined(arrays["exact"], "f")
+    codes, exact = arrays["codes"], joined(arrays["exact"])
     log_q = decoded(codes.astype(np.float64), int(arrays["levels"]))
     a, b = (arrays[name].astype(np.float64)[:, None] for name in ("shift", "slope"))
     log_p = (a + (1 + b) * log_q).astype(np.float32)
@@ -133,16 +133,14 @@ def normalised(logits: npt.NDArray[np.floating]) -> Floats:
     return z.astype(np.float32).astype(np.float64)
 
 
-def planes(values: npt.NDArray[Any]) -> Bytes:
-    """`[...]` as bytes `[C, ...]`: those of one weight lie together, which compresses far better."""
-    split = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, values.itemsize)
-    return np.ascontiguousarray(np.moveaxis(split, -1, 0))
+def planes(values: npt.NDArray[np.float32]) -> Bytes:
+    """`[n]` as bytes `[4, n]`: those of one weight lie together, which compresses better."""
+    return np.ascontiguousarray(values.astype("<f4").view(np.uint8).reshape(-1, 4).T)
 
 
-def joined(split: Bytes, kind: str) -> npt.NDArray[Any]:
+def joined(split: Bytes) -> npt.NDArray[np.float32]:
     """What `planes` took apart."""
-    together = np.ascontiguousarray(np.moveaxis(split, 0, -1))
-    return together.view(f"<{kind}{split.shape[0]}")[..., 0]
+    return np.ascontiguousarray(split.T).view("<f4")[:, 0]
 
 
 def archive(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:

@@ -91,7 +91,6 @@ def stored(path: Path) -> Stored | None:
         labels = Arrays(archive)["labels"]
         with archive.open("codes.npy" if form else "logits.npy") as file:
             shape, dtype = header(file)
-        shape = shape[1:] if form else shape
         if labels.dtype.kind not in "iu" or dtype.kind != ("u" if form else "f"):
             raise ValueError(f"labels {labels.dtype} and logits {dtype}")
         if len(shape) != 2 or labels.shape != shape[:1]:
