@@ -91,6 +91,8 @@ def root(tmp_path: Path) -> Path:
         times = [{"what": "single", "batch": 128, "ms_per_image": 0.01}]
         measure(run, "costs", {"device": "A GPU", "train_seconds": 600.0, "inference": times})
     write_run(home / "seed-0" / "latentbe-tdiv-sdiv-of-4", student(cifar10(), "latentbe", "tdiv-sdiv"), epoch=120)
+    bare = write_run(home / "seed-1" / "be-confods-of-4", student(cifar10(), "be", "confods", seed=1))
+    bare.predictions_file("test").unlink()
     write_run(home / "seed-0" / "latentbe-of-2", student(cifar10(), "latentbe", members=2))
     hundred = tmp_path / "results" / "cifar100" / "teachers" / "teacher-0"
     write_run(hundred, dataclasses.replace(cifar100(), members=4), teacher=0, epoch=7)
@@ -136,6 +138,7 @@ def test_rows_are_numbers_or_say_what_is_missing(root: Path, script: Script) -> 
     assert re.fullmatch(r"\d of 5", rows["KD"][-1])
     assert rows["LatentBE + TDiv-SDiv"][0] == "in progress: seed 0 at epoch 120 of 200"
     assert rows["LatentBE + TDiv-SDiv"][2] == "–<br>*0.205 ± 0.006*"
+    assert rows["BE + ConfODS"][0] == "seed 1 is finished, without predictions"
     assert rows["BE"][0] == "not run yet"
     assert rows["BE"][-1] == "–"
     teachers = lines_of(ten, "### Teachers")

@@ -29,14 +29,14 @@ class Standing:
     unit: str  # what there are several of in a row
     row: Row | None
     paper: dict[str, Entry]
-    going: tuple[str, ...]  # unfinished runs: who, and how far
+    going: tuple[str, ...]  # runs that the row lacks: who, and how far
 
     @property
     def state(self) -> str:
         """In words: what is done, and what is going on."""
         count = 0 if self.row is None else self.row.networks
         done = [f"{count} {self.unit}{'s' if count > 1 else ''}"] if count else []
-        return "; ".join([*done, *(f"in progress: {one}" for one in self.going)]) or "not run yet"
+        return "; ".join([*done, *self.going]) or "not run yet"
 
     def numbers(self, columns: Sequence[Column]) -> tuple[Number, ...]:
         """Ours with the paper's beside; the paper's alone where there is none of ours."""
@@ -73,7 +73,7 @@ def standings(table: Table, out: Path, members: int, sections: Sequence[Section]
         recipe, distill = tasks[0].recipe, tasks[0].recipe.distill
         kind = ("student", distill.method, distill.perturbation, recipe.members)
         label = METHODS.get(distill.method, distill.method) + PERTURBATIONS[distill.perturbation]
-        going = [f"seed {task.recipe.seed} at {reached(task)}" for task in tasks if under_way(task)]
+        going = [told for task in tasks if (told := lacking(task, f"seed {task.recipe.seed}"))]
         made.append(standing(label, "seed", recipe, kind, going, sections))
     return made
 
@@ -85,7 +85,7 @@ def teachers_standings(table: Table, out: Path, members: int, sections: Sequence
     for m in range(1, members + 1):
         kind = ("single" if m == 1 else "ensemble", "supervised", "none", m)
         among = tasks if m == 1 else tasks[:m]
-        going = [f"teacher {task.member} at {reached(task)}" for task in among if under_way(task)]
+        going = [told for task in among if (told := lacking(task, f"teacher {task.member}"))]
         unit = "network" if m == 1 else "ensemble"
         made.append(standing(f"DE-{m}", unit, tasks[0].recipe, kind, going, sections))
     return made
@@ -107,13 +107,15 @@ def standing(
     return Standing(label, unit, rows[0] if rows else None, paper, tuple(going))
 
 
-def under_way(task: Task) -> bool:
-    return RunFolder(task.run).started and not task.finished
-
-
-def reached(task: Task) -> str:
+def lacking(task: Task, who: str) -> str:
+    """What is to be said of a run that was begun and adds nothing to its row yet."""
+    run = RunFolder(task.run)
+    if run.finished:
+        return "" if run.predictions_file("test").exists() else f"{who} is finished, without predictions"
+    if not run.started:
+        return ""
     try:
-        epoch = max((int(line.get("epoch", 0)) for line in RunFolder(task.run).metrics()), default=0)
+        epoch = max((int(line.get("epoch", 0)) for line in run.metrics()), default=0)
     except (ValueError, TypeError, AttributeError):
         epoch = 0
-    return f"epoch {epoch} of {task.recipe.epochs}"
+    return f"in progress: {who} at epoch {epoch} of {task.recipe.epochs}"
