@@ -21,7 +21,7 @@ LAYERS = [
     ["metrics"],
     ["models", "data"],
     ["objectives", "perturb", "ensemble"],
-    ["methods"],
+    ["methods", "predictions"],
     ["recipe", "run"],
     ["recipes"],
     ["engine"],

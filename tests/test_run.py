@@ -173,7 +173,7 @@ def test_a_run_goes_on_whatever_a_power_cut_left_at_the_end_of_its_log(tmp_path:
 
 def test_predictions_come_back(tmp_path: Path) -> None:
     run = begun(tmp_path)
-    labels, logits = np.arange(5), np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    labels, logits = np.arange(5) % 3, np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     assert run.predictions("test") is None
     run.write_predictions("test", labels, logits)
     found = run.predictions("test")
@@ -186,7 +186,7 @@ def test_predictions_come_back(tmp_path: Path) -> None:
 
 def test_damaged_predictions_are_named(tmp_path: Path) -> None:
     run = begun(tmp_path)
-    run.write_predictions("test", np.arange(5), np.zeros((5, 3), np.float32))
+    run.write_predictions("test", np.arange(5) % 3, np.zeros((5, 3), np.float32))
     file = tmp_path / "predictions" / "test.npz"
     whole = file.read_bytes()
     for content in (whole[:100], b"", b"rubbish", whole[:-40] + bytes(40)):
@@ -305,12 +305,12 @@ def test_files_are_json_that_others_can_read(tmp_path: Path) -> None:
 
 def test_large_predictions_stay_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunFolder(tmp_path)
-    labels, logits = np.arange(50), np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
+    labels, logits = np.arange(50) % 7, np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
     run.write_predictions("test", labels, logits)
-    monkeypatch.setattr("onefold.run.MAPPED", 0)
+    monkeypatch.setattr("onefold.predictions.files.MAPPED", 0)
     found = run.predictions("test")
     assert found is not None
-    assert all(isinstance(array, np.memmap) for array in found)
+    assert isinstance(found[1], np.memmap)
     np.testing.assert_array_equal(found[0], labels)
     np.testing.assert_array_equal(found[1], logits)
     path = tmp_path / "predictions" / "test.npz"

@@ -6,7 +6,7 @@ env.json            versions, hardware, commit
 metrics.jsonl       a line for each logged stretch of training and each evaluation; the result comes last
 checkpoints/        last.safetensors, and best-STEP.safetensors
 model.safetensors   the ordinary network
-predictions/        NAME.npz: labels [N] and log-probabilities [N, K] of an evaluated split
+predictions/        NAME.npz: labels [N] and log-probabilities [N, K] of an evaluated split; see onefold.predictions
 result.json         written last: a folder that has it is finished
 measurements/       NAME.json: what `onefold evaluate` has measured beside the predictions
 """
@@ -16,26 +16,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import io
 import json
+import math
 import os
 import shutil
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from onefold.predictions import Labels, Logits, plain, whole
 
 ASIDE = ".writing"
 # Where a run happens and how its data get there; what comes out is the same.
 FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes", "run.teachers"}
 FREE |= {"parallel.mode", "parallel.teachers", "diversity_every"}
+RATES = "run.optimizer.groups"
 PROBE = 1 << 16  # bytes
-MAPPED = 1 << 28  # bytes of predictions from which on they stay on the disk until they are looked at
 MISSING = object()
 
 
@@ -165,34 +161,17 @@ class RunFolder:
         kept = [line for line in lines if logged_by(line, step)]
         write_aside(path, b"".join(line + b"\n" for line in kept))
 
-    def write_predictions(self, split: str, labels: npt.NDArray[np.int64], logits: npt.NDArray[np.floating]) -> None:
+    def predictions_file(self, split: str) -> Path:
+        return self.path / "predictions" / f"{split}.npz"
+
+    def write_predictions(self, split: str, labels: Labels, logits: Logits) -> None:
         """Labels `[N]` and log-probabilities `[N, K]` of what the network answered for a split."""
         (self.path / "predictions").mkdir(exist_ok=True)
-        content = io.BytesIO()
-        np.savez(content, labels=labels, logits=logits)
-        write_aside(self.path / "predictions" / f"{split}.npz", content.getvalue())
+        write_aside(self.predictions_file(split), plain(labels, logits))
 
-    def predictions(self, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.floating]] | None:
+    def predictions(self, split: str) -> tuple[Labels, Logits] | None:
         """Labels `[N]` and log-probabilities `[N, K]`, or None where the split was not evaluated."""
-        path = self.path / "predictions" / f"{split}.npz"
-        if not path.exists():
-            return None
-        try:
-            if path.stat().st_size > MAPPED:
-                return mapped(path, "labels"), mapped(path, "logits")
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                return arrays["labels"], arrays["logits"]
-        except (
-            ValueError,
-            EOFError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            struct.error,
-            zipfile.BadZipFile,
-            zlib.error,
-        ):
-            raise ValueError(f"{path}: expected labels and logits, got a damaged or foreign file") from None
+        return whole(self.predictions_file(split))
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         write_aside(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
@@ -223,25 +202,6 @@ class RunFolder:
                 f"out: {self.path} has {free / 1e6:.0f} MB free and the run needs {needed / 1e6:.0f} MB; "
                 "make room or choose another folder"
             )
-
-
-def mapped(path: Path, name: str) -> npt.NDArray[Any]:
-    """An array of an uncompressed .npz file without reading it: the system brings in what is looked at."""
-    with zipfile.ZipFile(path) as archive:
-        entry = archive.getinfo(f"{name}.npy")
-    if entry.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"{path}: expected an uncompressed file of this size")
-    with path.open("rb") as file:
-        file.seek(entry.header_offset)
-        lengths = struct.unpack("<26xHH", file.read(30))  # of the name and of the extra field that follow
-        file.seek(sum(lengths), os.SEEK_CUR)
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-        if dtype.hasobject:
-            raise ValueError(f"{path}: expected plain numbers")
-        # Copied on writing: torch wants what it could write to.
-        return np.memmap(path, dtype, "c", file.tell(), shape, "F" if fortran else "C")
 
 
 def unwritable(path: Path, error: OSError) -> ValueError:
@@ -314,5 +274,19 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     def shown(fields: dict[str, Any], name: str) -> str:
         return repr(fields[name]) if name in fields else "(not there)"
 
-    different = [n for n in {**before, **now} if before.get(n, MISSING) != now.get(n, MISSING)]
+    different = [n for n in {**before, **now} if not same(n, before.get(n, MISSING), now.get(n, MISSING))]
     return [f"{n}: {shown(before, n)} -> {shown(now, n)}" for n in different if n not in FREE]
+
+
+def same(name: str, before: Any, now: Any) -> bool:
+    """Equal; what an optimizer is told, up to the precision of a device that holds rates in float32."""
+    if before == now or name != RATES:
+        return bool(before == now)
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        return all(same(name, a, b) for a, b in zip(before, now, strict=True))
+    if isinstance(before, dict) and isinstance(now, dict) and before.keys() == now.keys():
+        return all(same(name, before[key], now[key]) for key in before)
+    try:
+        return math.isclose(float(before), float(now), rel_tol=1e-6)
+    except (TypeError, ValueError):
+        return False

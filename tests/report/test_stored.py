@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from onefold.metrics import evaluate_predictions, fit_temperature, fit_temperature_to
+from onefold.predictions import Stored, stored
 from onefold.report import measured as module
 from onefold.report.measured import measured, measured_together
-from onefold.report.stored import Stored, stored, together
+from onefold.report.stored import batches, together
 
 
 def write(path: Path, seed: int, rows: int = 301, classes: int = 7, dtype: str = "<f4") -> tuple[torch.Tensor, ...]:
@@ -33,16 +34,16 @@ def opened(path: Path) -> Stored:
 @pytest.mark.parametrize("rows", [1, 50, 301, 1000])
 def test_batches_are_the_whole(tmp_path: Path, rows: int, dtype: str) -> None:
     logits, labels = write(tmp_path / "a.npz", 1, dtype=dtype)
-    batches = list(opened(tmp_path / "a.npz").batches(rows))
-    assert max(len(y) for _, y in batches) <= rows
-    torch.testing.assert_close(torch.cat([z for z, _ in batches]), logits, rtol=0, atol=0)
-    assert torch.equal(torch.cat([y for _, y in batches]), labels)
+    found = list(batches(opened(tmp_path / "a.npz"), rows))
+    assert max(len(y) for _, y in found) <= rows
+    torch.testing.assert_close(torch.cat([z for z, _ in found]), logits, rtol=0, atol=0)
+    assert torch.equal(torch.cat([y for _, y in found]), labels)
 
 
 def test_compressed_files_are_read_too(tmp_path: Path) -> None:
     logits, labels = write(tmp_path / "a.npz", 1)
     np.savez_compressed(tmp_path / "b.npz", labels=labels.numpy(), logits=logits.numpy())
-    torch.testing.assert_close(torch.cat([z for z, _ in opened(tmp_path / "b.npz").batches(10)]), logits)
+    torch.testing.assert_close(torch.cat([z for z, _ in batches(opened(tmp_path / "b.npz"), 10)]), logits)
 
 
 def test_metrics_do_not_depend_on_the_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +51,7 @@ def test_metrics_do_not_depend_on_the_pieces(tmp_path: Path, monkeypatch: pytest
     val_logits, val_labels = write(tmp_path / "val.npz", 2, rows=120)
     wanted = evaluate_predictions(logits, labels, val_logits=val_logits, val_labels=val_labels)
     wanted.pop("count")
-    monkeypatch.setattr("onefold.report.stored.VALUES", 100)
+    monkeypatch.setattr("onefold.predictions.files.VALUES", 100)
     for held in (2**26, 0):
         monkeypatch.setattr(module, "HELD", held)
         found = measured(opened(tmp_path / "test.npz"), opened(tmp_path / "val.npz"))
@@ -134,7 +135,7 @@ def test_damage_is_told_in_one_sentence(tmp_path: Path, how: str) -> None:
     write(path, 0)
     damage(path, how)
     with pytest.raises(ValueError, match=r"a\.npz: expected labels and logits, got a damaged or foreign file"):
-        list(opened(path).batches())
+        list(batches(opened(path)))
 
 
 def test_nothing_there(tmp_path: Path) -> None:

@@ -47,6 +47,13 @@ class Keeper:
     def _load_last(self) -> dict[str, Any] | None:
         assert self.run is not None
         state = None if self.last is None else checkpoint.load(self.last)
+        best = None if state is None or state["best"] is None else self._best(state["best"]["step"])
+        if best is not None and not best.exists():
+            # A folder copied while its files were replaced. Said now, and not when training has ended.
+            raise ValueError(
+                f"{best} is not there, which last.safetensors beside it refers to; copy the folder again, or remove "
+                f"{best.parent} to begin anew"
+            )
         self.run.rewind(0 if state is None else state["step"])
         if self.events is not None:
             self.events.begin(self.run.metrics())

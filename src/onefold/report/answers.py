@@ -43,6 +43,7 @@ class Answers:
     ms_per_image: float | None = None
     log: tuple[dict[str, Any], ...] = ()
     measurements: Measurements = field(default_factory=Measurements)
+    compact: bool = False  # whether predictions were read from the compact form
 
     @property
     def passes(self) -> int:

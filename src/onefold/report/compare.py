@@ -15,6 +15,7 @@ DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "TinyIm
 NETWORKS = {"wrn28x1": "WRN28x1", "wrn28x4": "WRN28x4", "resnet18-small": "R18", "resnet50": "R50"}
 STUDENTS = {"kd": "KD", "aekd": "AE-KD", "proxy-end2": "Proxy-EnD2", "be": "KD + BE", "latentbe": "KD + LatentBE"}
 PERTURBED = {"none": "", "confods": " + ConfODS", "tdiv": " + TDiv", "tdiv-sdiv": " + TDiv-SDiv"}
+Named = tuple[str, str | None]
 METRICS = {"acc": "ACC", "nll": "NLL", "ece": "ECE", "cnll": "cNLL", "cece": "cECE"}
 # What the paper has in several values, and how it is computed, makes a recipe no other.
 FREE = REPEATED | {"members", "precision", "data.skip_unreadable", "distill.method", "distill.perturbation"}
@@ -46,30 +47,37 @@ def of_paper(answer: Answers, corrupted: bool = False, table: str | None = None)
     """The paper's numbers of such a network, by our names of the metrics; empty where it has none."""
     if departures(answer) != []:
         return {}
-    data = DATA[str(answer.setting["data.source"])] + ("-C" if corrupted else "")
-    network = NETWORKS[str(answer.setting["network"])]
+    named = names(answer.kind, answer.method, answer.perturbation, answer.members)
+    return in_paper(str(answer.setting["data.source"]), str(answer.setting["network"]), named, corrupted, table)
+
+
+def in_paper(
+    source: str, network: str, named: list[Named], corrupted: bool = False, table: str | None = None
+) -> dict[str, Entry]:
+    """The first row of the paper that is called so, by our names of the metrics."""
+    data = DATA[source] + ("-C" if corrupted else "")
     rows: dict[str, Entry] = {}
-    for name, asked in names(answer):
-        rows = rows or found(data, network, name, asked, table)
+    for name, asked in named:
+        rows = rows or found(data, NETWORKS[network], name, asked, table)
     names_of = {paper: ours for ours, paper in METRICS.items()} | {"inference_ms_per_image_rtx3090": "ms"}
     names_of["train_hours_rtx3090"] = "hours"
     return {names_of[metric]: entry for metric, entry in rows.items()}
 
 
-def names(answer: Answers) -> list[tuple[str, str | None]]:
-    """What the paper may call it, and the teacher it names beside."""
-    if answer.kind == "single":
+def names(kind: str, method: str, perturbation: str, members: int) -> list[Named]:
+    """What the paper may call a network, and the teacher it names beside."""
+    if kind == "single":
         return [("Base (w/o distillation)", None)]
-    if answer.kind == "ensemble":
-        return [(f"DE-{answer.members}", None), (f"DE-{answer.members} teacher", None)]
-    if (answer.method, answer.perturbation, answer.members) == ("kd", "none", 1):
+    if kind == "ensemble":
+        return [(f"DE-{members}", None), (f"DE-{members} teacher", None)]
+    if (method, perturbation, members) == ("kd", "none", 1):
         return [("Single KD", None)]
-    if answer.method not in STUDENTS or answer.perturbation not in PERTURBED:
+    if method not in STUDENTS or perturbation not in PERTURBED:
         return []
-    perturbed, teacher = PERTURBED[answer.perturbation], f"DE-{answer.members}"
-    called: list[tuple[str, str | None]] = [(STUDENTS[answer.method] + perturbed, teacher)]
-    if answer.method == "latentbe":
-        called.append((f"LatentBE-{answer.members}{perturbed}", teacher))
+    perturbed, teacher = PERTURBED[perturbation], f"DE-{members}"
+    called: list[Named] = [(STUDENTS[method] + perturbed, teacher)]
+    if method == "latentbe":
+        called.append((f"LatentBE-{members}{perturbed}", teacher))
     return called
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from onefold.predictions import stored
 from onefold.report.answers import SPEED, Answers
 from onefold.report.measured import Measured, measured_together
 from onefold.report.measurements import Measurements, read_measurements
-from onefold.report.stored import stored
 from onefold.run import RunFolder
 
 
@@ -25,7 +25,7 @@ def ensembles(teachers: Sequence[Answers]) -> list[Answers]:
                 "recipe"
             )
     tests, vals = (
-        [stored(one.paths[0] / "predictions" / f"{split}.npz") for one in teachers] for split in ("test", "val")
+        [stored(RunFolder(one.paths[0]).predictions_file(split)) for one in teachers] for split in ("test", "val")
     )
     complete = all(val is not None for val in vals)
     every = measured_together([t for t in tests if t is not None], [v for v in vals if v is not None and complete])
@@ -46,6 +46,7 @@ def ensembles(teachers: Sequence[Answers]) -> list[Answers]:
             ms_per_image=(times if m == len(teachers) else None) or summed([t.ms_per_image for t in teachers[:m]]),
             log=(),
             measurements=measurements if m == len(teachers) else Measurements(),
+            compact=any(one.compact for one in teachers[:m]),
         )
         for m in range(2, len(teachers) + 1)
     ]

@@ -24,15 +24,20 @@ def markdown(title: str, tables: Tables, notes: Sequence[str]) -> str:
     for section, grids, sentences in tables:
         lines += [f"## {section.title}", "", *(f"- {sentence}" for sentence in sentences), ""]
         for grid in grids:
-            lines += [f"### {grid.title}", "", grid.caption, ""] if grid.caption else [f"### {grid.title}", ""]
-            lines.append(f"| {grid.first} | " + " | ".join(grid.headings) + " |")
-            lines.append("| --- |" + " ---: |" * len(grid.headings))
-            for label, cells in grid.rows:
-                lines.append("| " + " | ".join([label.replace("|", "\\|"), *(worded(cell) for cell in cells)]) + " |")
-            lines.append("")
+            lines += markdown_table(grid)
     if notes:
         lines += ["## Left out", "", *(f"- {note}" for note in notes), ""]
     return "\n".join(lines)
+
+
+def markdown_table(grid: Grid) -> list[str]:
+    """A heading, the caption and the table."""
+    lines = [f"### {grid.title}", "", grid.caption, ""] if grid.caption else [f"### {grid.title}", ""]
+    lines.append(f"| {grid.first} | " + " | ".join(grid.headings) + " |")
+    lines.append("| --- |" + " ---: |" * len(grid.headings))
+    for label, cells in grid.rows:
+        lines.append("| " + " | ".join([label.replace("|", "\\|"), *(worded(cell) for cell in cells)]) + " |")
+    return [*lines, ""]
 
 
 def worded(cell: Number) -> str:

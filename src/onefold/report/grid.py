@@ -44,12 +44,14 @@ class Number:
 
     @property
     def difference(self) -> str:
-        """Ours less the paper's, in its deviations; where it gives none, as it is."""
+        """Ours less the paper's, in its deviations; where it gives none, as it is; of times, the ratio."""
         if self.paper is None or self.mean is None:
             return ""
         counted = self.in_deviations
         if counted is not None:
             return f"{counted:+.1f} σ"
+        if self.paper.metric.endswith("rtx3090"):  # times of another GPU
+            return f"{self.paper.mean / self.mean:.3g} times as fast" if self.mean > 0 else ""
         return f"{self.mean - self.paper.mean:+.{2 if self.paper.metric == 'ACC' else 3}f}"
 
 

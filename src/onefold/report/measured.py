@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from onefold.metrics import Classification, Reliability, fit_temperature_to, tempered
-from onefold.report.stored import Batch, Stored, together
+from onefold.predictions import Stored
+from onefold.report.stored import Batch, batches, together
 
 HELD = 2**26  # logits of a validation split that are kept while a temperature is fitted: 256 MiB in float32
 
@@ -25,9 +26,9 @@ class Measured:
 
 def measured(test: Stored, val: Stored | None) -> Measured:
     """One network's."""
-    temperature = None if val is None else fit_temperature_to(kept(val.batches, val.examples * val.classes))
+    temperature = None if val is None else fit_temperature_to(kept(lambda: batches(val), val.examples * val.classes))
     bins = Binned(test.classes, temperature)
-    for batch in test.batches():
+    for batch in batches(test):
         bins.update(*batch)
     return bins.result()
 
@@ -40,22 +41,22 @@ def measured_together(test: Sequence[Stored], val: Sequence[Stored]) -> list[Mea
         for m in range(len(val)):
             temperatures[m] = fit_temperature_to(kept(lambda m=m: first(val, m + 1), size))  # type: ignore[misc]
     every = [Binned(test[0].classes, temperature) for temperature in temperatures]
-    for batches in together(test):
-        for bins, batch in zip(every, batches, strict=True):
+    for turn in together(test):
+        for bins, batch in zip(every, turn, strict=True):
             bins.update(*batch)
     return [bins.result() for bins in every]
 
 
 def first(each: Sequence[Stored], members: int) -> Iterable[Batch]:
     """The predictions of the ensemble of the first so many."""
-    return (batches[-1] for batches in together(each[:members]))
+    return (turn[-1] for turn in together(each[:members]))
 
 
-def kept(batches: Callable[[], Iterable[Batch]], size: int) -> Callable[[], Iterable[Batch]]:
+def kept(read: Callable[[], Iterable[Batch]], size: int) -> Callable[[], Iterable[Batch]]:
     """The same, read once where it is small: a temperature is fitted in ten rounds or so."""
     if size > HELD:
-        return batches
-    held = list(batches())
+        return read
+    held = list(read())
     return lambda: held
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from onefold.predictions import stored
 from onefold.recipe import from_dict, leaves
 from onefold.report.answers import METHODS, PERTURBATIONS, SINGLE, SPEED, Answers
 from onefold.report.ensembles import ensembles, optional, shown
 from onefold.report.measured import measured
 from onefold.report.measurements import read_measurements
-from onefold.report.stored import stored
 from onefold.run import RunFolder
 from onefold.run import leaves as dictionary_leaves
 
@@ -72,10 +72,10 @@ def read(folder: RunFolder, notes: list[str]) -> Answers:
     if not folder.finished:
         raise ValueError(f"{folder.path} is not finished{reached(folder, about)}; run its command again to go on")
     seconds = folder.result.get("seconds")
-    test = stored(folder.path / "predictions" / "test.npz")
+    test = stored(folder.predictions_file("test"))
     if test is None:
         raise ValueError(f"{folder.path}: there are no predictions of a test split, which a report is about")
-    numbers = measured(test, stored(folder.path / "predictions" / "val.npz"))
+    numbers = measured(test, stored(folder.predictions_file("val")))
     measurements = read_measurements(folder.path)
     method = str(about.get("method", setting.get("distill.method")))
     perturbation = str(about.get("perturbation", setting.get("distill.perturbation", "none")))
@@ -104,6 +104,7 @@ def read(folder: RunFolder, notes: list[str]) -> Answers:
         ms_per_image=optional(folder, SPEED, notes).get("ms_per_image"),
         log=logged(folder, notes),
         measurements=measurements,
+        compact=test.compact,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from matplotlib.lines import Line2D
 from onefold.report.pictures.picture import COLOURS, ON_PAGE, PRINTED, Palette, Panel, Picture, Style
 from onefold.run import write_aside
 
+UNDATED = {"svg": "Date", "pdf": "CreationDate"}  # what would make two files of one drawing differ
 LINES = 0.24  # inches that a line of a legend takes
 
 
@@ -77,7 +79,7 @@ def swatch_svg(style: Style) -> str:
     )
 
 
-def save_picture(picture: Picture, folder: Path) -> list[Path]:
+def save_picture(picture: Picture, folder: Path, endings: Sequence[str] = ("svg", "pdf")) -> list[Path]:
     """The picture as SVG and as PDF, its panels in rows, its legend below them."""
     columns = min(picture.columns, len(picture.panels))
     rows = math.ceil(len(picture.panels) / columns)
@@ -97,9 +99,9 @@ def save_picture(picture: Picture, folder: Path) -> list[Path]:
             lower.legend(handles=handles(picture), loc="center", ncols=columns, frameon=False, fontsize=9)
         folder.mkdir(parents=True, exist_ok=True)
         written = []
-        for suffix, metadata in (("svg", {"Date": None}), ("pdf", {"CreationDate": None})):
+        for suffix in endings:
             content = io.BytesIO()
-            figure.savefig(content, format=suffix, metadata=metadata)
+            figure.savefig(content, format=suffix, metadata={UNDATED[suffix]: None})
             written.append(folder / f"{picture.name}.{suffix}")
             write_aside(written[-1], content.getvalue())
     return written

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Rebuilds everything that the repository says about its runs: `python dev/results.py`.
+
+From results/, which `dev/keep_results.py` fills, come RESULTS.md, the pictures in results/pictures and the part of
+README.md between its two markers. Only what is there is written; what is missing is said to be missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onefold.report import COLUMNS, Grid, Number, Section, collect, grids, headings, sections
+from onefold.report.compare import departures, of_paper
+from onefold.report.formats import markdown_table
+from onefold.report.grids import metrics_of
+from onefold.report.page import pictures_of, slug
+from onefold.report.pictures.render import save_picture
+from onefold.reproduce import TABLES
+from onefold.reproduce.standing import Standing, by_nll, near, standings, teachers_standings
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- results -->", "<!-- /results -->"
+SETTINGS = {"cifar10": "CIFAR-10, WRN28x1", "cifar100": "CIFAR-100, WRN28x4"}
+TEACHERS = 4
+METRICS, BRIEF = COLUMNS[:5], COLUMNS[:4]
+MEASURED = {"corruption": "corrupted images", "ood": "other distributions", "health": "averaging", "costs": "run time"}
+PUBLISHED = " The paper's numbers are of the published files: see [docs/corruptions.md](docs/corruptions.md)."
+SHARED = " Training is as it went: runs that shared the GPU with others took longer than they would alone."
+Lines = list[str]
+BUILT = "<!-- written by `python dev/results.py` from results/; not to be edited -->"
+ABOUT = (
+    "Runs of this software with the paper's settings, as they came out. Below ours stands the paper's number in "
+    "italics, with the difference in its standard deviations (σ); `ok` counts the numbers that are within two of them, "
+    "or better, of those that have one. Means and deviations are over seeds. Everything is computed from the "
+    "predictions and measurements in [results](results), which has the recipe, environment and log of each run, too."
+)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What results/ holds."""
+
+    folder: Path
+    sections: list[Section]
+    notes: list[str]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Rebuilds RESULTS.md, its pictures and the README's table.")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
+    root = parser.parse_args(arguments).root
+    kept = read(root / "results")
+    drawn = draw(kept)
+    (root / "RESULTS.md").write_text(page(kept))
+    readme = root / "README.md"
+    readme.write_text(with_block(readme.read_text(), kept))
+    print(f"RESULTS.md, README.md and {drawn} pictures from {kept.folder}")
+    return 0
+
+
+def read(folder: Path) -> Kept:
+    if not any(folder.rglob("recipe.json")):
+        return Kept(folder, [], [])
+    answers, notes = collect([folder])
+    return Kept(folder, sections(answers), [note.replace(f"{folder.resolve()}/", "") for note in notes])
+
+
+def draw(kept: Kept) -> int:
+    """Every picture as an SVG; how many there are."""
+    shutil.rmtree(kept.folder / "pictures", ignore_errors=True)
+    drawn = [(picture, slug(section.title)) for section in kept.sections for picture in pictures_of(section)]
+    for picture, place in drawn:
+        save_picture(picture, kept.folder / "pictures" / place, ("svg",))
+    return len(drawn)
+
+
+def page(kept: Kept) -> str:
+    """RESULTS.md."""
+    lines = [BUILT, "# Results", ABOUT, ""]
+    for name, title in SETTINGS.items():
+        recipe = TABLES[name].settings[0].recipe()
+        place = recipe.data.source, recipe.network
+        section = next((s for s in kept.sections if (s.data, s.network) == place), None)
+        lines += [f"## {title}", "", *students(name, kept), *teachers(name, kept)]
+        lines += [] if section is None else [*measured(section), *shown(section)]
+    for section in kept.sections:
+        if section.data not in SETTINGS:
+            tables = [row for grid in grids(section) for row in markdown_table(grid)]
+            lines += [f"## {section.title}", "", *tables, *shown(section)]
+    if kept.notes:
+        lines += ["## Not finished, or left out", "", *(f"- {note}" for note in kept.notes), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def students(name: str, kept: Kept) -> Lines:
+    """One row for each method that the paper has, whether it was run or not."""
+    every = standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
+    return [f"### Students of DE-{TEACHERS}", "", *compared("method", every), *by_nll(every), ""]
+
+
+def teachers(name: str, kept: Kept) -> Lines:
+    every = teachers_standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
+    return [f"### Teachers and their ensembles, DE-1 to DE-{TEACHERS}", "", *compared("network", every)]
+
+
+def compared(first: str, every: Sequence[Standing]) -> Lines:
+    """Ours beside the paper's."""
+    lines = table([first, "runs", *headings(METRICS), "ok"], 2)
+    for one in every:
+        cells = one.numbers(METRICS)
+        reached = [near(cell, column) for cell, column in zip(cells, METRICS, strict=True)]
+        known = [one for one in reached if one is not None]
+        lines.append(line(one.label, one.state, *map(beside, cells), f"{sum(known)} of {len(known)}" if known else "–"))
+    return [*lines, ""]
+
+
+def beside(cell: Number) -> str:
+    """Ours, and the paper's below it."""
+    ours = cell.text + (f" ± {cell.spread}" if cell.spread else "")
+    said = ", ".join(filter(None, (cell.papers, cell.difference)))
+    return f"{ours}<br>*{said}*" if said else ours
+
+
+def measured(section: Section) -> Lines:
+    """Corruption, other distributions, the health check, run time and further runs; what is not measured is named."""
+    made = {grid.name: grid for grid in grids(section)}
+    if "corruption" in made:
+        made["corruption"] = with_paper(made["corruption"], section)
+    if "costs" in made:
+        made["costs"] = dataclasses.replace(made["costs"], caption=made["costs"].caption + SHARED)
+    shown = [grid for name, grid in made.items() if name not in ("results", "ensembles")]
+    lines = [line for grid in shown for line in markdown_table(grid)]
+    lacking = [title for name, title in MEASURED.items() if name not in made]
+    lines += [f"Not measured yet: {', '.join(lacking)}.", ""] if lacking else []
+    further = [row for row in section.rows if row.first.kind == "student" and row.first.members != TEACHERS]
+    further += [row for row in section.rows if departures(row.first)]
+    if further:
+        rows = [(f"{row.label}, DE-{row.first.members}", metrics_of(row, METRICS)) for row in dict.fromkeys(further)]
+        lines += markdown_table(Grid("", "Further runs", tuple(headings(METRICS)), tuple(rows)))
+    return lines
+
+
+def with_paper(grid: Grid, section: Section) -> Grid:
+    """The paper's numbers beside those of generated images, which are not the published ones."""
+    papers = {row.label: of_paper(row.first, corrupted=True) for row in section.rows}
+    rows = []
+    for label, cells in grid.rows:
+        pairs = zip(cells, METRICS[:3], strict=True)
+        rows.append((label, tuple(dataclasses.replace(c, paper=papers[label].get(k.key)) for c, k in pairs)))
+    return dataclasses.replace(grid, rows=tuple(rows), caption=grid.caption + PUBLISHED)
+
+
+def shown(section: Section) -> Lines:
+    place = f"results/pictures/{slug(section.title)}"
+    return [f"![{p.title}]({place}/{p.name}.svg)\n*{p.title}. {p.caption}*\n" for p in pictures_of(section)]
+
+
+def table(heads: Sequence[str], left: int) -> Lines:
+    """The head of a table; so many columns are of words."""
+    return [line(*heads), line(*["---"] * left, *["---:"] * (len(heads) - left))]
+
+
+def line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def block(kept: Kept) -> str:
+    """The README's part: the students of both settings beside the paper's."""
+    lines: Lines = []
+    for name, title in SETTINGS.items():
+        every = standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
+        if all(one.row is None for one in every):
+            lines += [f"{title}: no student of the paper's table is finished yet.", ""]
+            continue
+        single, *_, ensemble = teachers_standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
+        lines += [f"**{title}, students of four teachers**; in italics the paper's.", ""]
+        lines += table(["network", *headings(BRIEF)], 1)
+        done = [one for one in (single, ensemble, *every) if one.row is not None]
+        lines += [line(one.label, *map(beside, one.numbers(BRIEF))) for one in done]
+        missing = [one.label for one in every if one.row is None]
+        lines += ["", f"Not finished yet: {', '.join(missing)}." if missing else "", ""]
+    return "\n".join(lines).strip("\n")
+
+
+def with_block(readme: str, kept: Kept) -> str:
+    if readme.count(BEGIN) != 1 or readme.count(END) != 1:
+        raise ValueError(f"README.md: expected {BEGIN} and {END} once each")
+    before, rest = readme.split(BEGIN)
+    return f"{before}{BEGIN}\n{block(kept)}\n{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
