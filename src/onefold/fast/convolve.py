@@ -14,7 +14,7 @@ from torch import Tensor
 from onefold.fast.passes import innermost_channels
 
 HELD = 3  # gradients under way beside the backward pass at most: their inputs stay in memory as long
-FEW = 16  # input channels below this are filled up with zeros: tensor cores take sixteen at a time
+ALIGNED = 8  # channels are filled up with zeros to so many: cuDNN's kernels for tensor cores read them together
 
 
 class Gradients:
@@ -79,8 +79,9 @@ class Convolve(torch.autograd.Function):
         ctx.kind = x.dtype
         x = x.to(rounded.dtype)
         ctx.channels = x.shape[1]
-        if x.is_cuda and x.dim() == 4 and ctx.channels < FEW and settings[-1] == 1 and x.dtype != torch.float32:
-            x, rounded = filled_up(x), filled_up(rounded)
+        if x.is_cuda and x.dim() == 4 and ctx.channels < ALIGNED and settings[-1] == 1 and x.dtype != torch.float32:
+            channels = channels_for(x, rounded, settings)
+            x, rounded = filled_up(x, channels), filled_up(rounded, channels)
         x, rounded = innermost_channels(x), innermost_channels(rounded)
         needed = ctx.needs_input_grad
         y = applied(x, rounded, bias, settings, relu)
@@ -180,8 +181,18 @@ def innermost_empty(like: Tensor, shape: torch.Size) -> Tensor:
     return like.new_empty([shape[k] for k in order]).movedim(-1, 1)
 
 
-def filled_up(x: Tensor) -> Tensor:
-    filled = x.new_zeros((x.shape[0], FEW, *x.shape[2:])).to(memory_format=torch.channels_last)
+def channels_for(x: Tensor, w: Tensor, settings: tuple[Any, ...]) -> int:
+    """How many to fill up to: what the kernels for few channels take, where they suit, else what cuDNN's do."""
+    if x.dtype != torch.bfloat16:
+        return ALIGNED
+    from onefold.fast.few_channels import CHANNELS, suits
+
+    filled = w.new_empty((w.shape[0], CHANNELS[0], *w.shape[2:]))
+    return CHANNELS[0] if suits(x, filled, settings) else ALIGNED
+
+
+def filled_up(x: Tensor, channels: int) -> Tensor:
+    filled = x.new_zeros((x.shape[0], channels, *x.shape[2:])).to(memory_format=torch.channels_last)
     filled[:, : x.shape[1]] = x
     return filled
 
