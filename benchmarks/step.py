@@ -113,6 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--widths", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--rows", nargs="+", default=[f"{m}/{p}" for m, p in ROWS], help="such as latentbe/tdiv-sdiv")
     parser.add_argument("--no-plain", action="store_true")
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--out", type=Path)
@@ -122,7 +123,7 @@ def main() -> None:
     data = images()
     table = []
     for width in args.widths:
-        for method, perturbation in ROWS:
+        for method, perturbation in (row.split("/") for row in args.rows):
             begin = time.monotonic()
             torch.cuda.reset_peak_memory_stats()
             t = training(data, width, method, perturbation)
