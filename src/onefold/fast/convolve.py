@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onefold.fast.passes import innermost_channels
+from onefold.fast.layout import innermost_channels
 
 HELD = 3  # gradients under way beside the backward pass at most: their inputs stay in memory as long
 ALIGNED = 8  # channels are filled up with zeros to so many: cuDNN's kernels for tensor cores read them together

@@ -17,7 +17,9 @@ from torch import Tensor, fx
 from onefold.fast.across import World, batch_norm_across
 from onefold.fast.convolve import convolve, rounded
 from onefold.fast.members import scaled, scaled_features
-from onefold.fast.normalize import Norm, normalizing, scale, scale_features
+from onefold.fast.norm import Norm
+from onefold.fast.normalize import normalizing
+from onefold.fast.scale import scale, scale_features
 
 ADDITIONS = (operator.add, operator.iadd, torch.add)
 RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
