@@ -109,7 +109,7 @@ def check_convolutions() -> None:
         x = innermost_channels(torch.randn(2, c, height, width, device=DEVICE).to(kind))
         w = innermost_channels(torch.randn(k, c, 3, 3, device=DEVICE).to(kind))
         g = innermost_channels(torch.randn(2, k, height, width, device=DEVICE).to(kind))
-        settings = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        settings = few_channels.SAME_SIZE
         exact = [t.double() for t in (g, x, w)]
         dx, dw, _ = torch.ops.aten.convolution_backward(*exact, None, *settings, [True, True, False])
         y = torch.convolution(x.double(), w.double(), None, *settings)

@@ -50,7 +50,7 @@ class PostActivation(nn.Module):
 
 
 class Odd(nn.Module):
-    """Norms that cannot be put together with anything."""
+    """Norms that cannot be put together with anything, one of them called with its arguments' names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,9 @@ class Odd(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = self.norm(self.flat(x.flatten(1)))
         h = F.gelu(h) + h
-        return torch.as_tensor(self.head(F.relu(self.other(h)) + torch.relu(h)))
+        mean, var = self.other.running_mean, self.other.running_var
+        other = F.batch_norm(input=h, running_mean=mean, running_var=var, training=self.training, eps=0.1)
+        return torch.as_tensor(self.head(F.relu(other) + torch.relu(h)))
 
 
 def wide() -> nn.Module:

@@ -12,7 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from onefold.fast.conv_kernels import Settings
+
 CHANNELS = (16, 32)  # above this cuDNN is faster (measured on an H200, dev/LOG.md)
+SAME_SIZE = Settings([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 PIXELS = 128
 PROGRAMS = 132  # for the gradient of the weights; one for each processor of an H100 or H200
 
@@ -107,20 +110,15 @@ def total_kernel(partial, total, programs, size, SIZE: tl.constexpr, ROWS: tl.co
     tl.store(total + at, tl.sum(summed, 0), mask=at < size)
 
 
-def suits(x: Tensor, w: Tensor, settings: tuple[Any, ...]) -> bool:
+def suits(x: Tensor, w: Tensor, settings: Settings) -> bool:
     """Whether these kernels compute the convolution: same size, and few channels on both sides."""
-    stride, padding, dilation, transposed, _, groups = settings
     return (
         x.is_cuda
         and x.dtype == torch.bfloat16
         and w.shape[2:] == (3, 3)
         and w.shape[0] in CHANNELS
         and w.shape[1] in CHANNELS
-        and list(stride) == [1, 1]
-        and list(padding) == [1, 1]
-        and list(dilation) == [1, 1]
-        and groups == 1
-        and not transposed
+        and settings == SAME_SIZE
     )
 
 

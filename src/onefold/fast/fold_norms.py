@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from onefold.fast.rewrite import calls, only_user
+from onefold.fast.graph import arguments_of_convolution, arguments_of_norm, calls, only_user
 
 Pair = tuple[int, int]  # addresses of a convolution's weight and of the running mean that follows it
 
@@ -52,12 +52,12 @@ def found_in(graph: fx.Graph, inputs: Sequence[Any]) -> list[Pair]:
     values = dict(zip((node for node in graph.nodes if node.op == "placeholder"), inputs, strict=True))
     pairs = []
     for norm in calls(graph, F.batch_norm):
-        source, mean, *_ = norm.args
-        training = norm.args[5] if len(norm.args) > 5 else norm.kwargs.get("training", False)
-        if training or not isinstance(source, fx.Node) or source.target is not torch.conv2d:
+        a = arguments_of_norm(norm)
+        source = a["input"]
+        if a["training"] or not isinstance(source, fx.Node) or source.target is not torch.conv2d:
             continue
-        weight = source.args[1] if len(source.args) > 1 else None
-        parts = [part for part in (weight, mean) if isinstance(part, fx.Node) and part in values]
+        parts = [arguments_of_convolution(source)["weight"], a["running_mean"]]
+        parts = [part for part in parts if isinstance(part, fx.Node) and part in values]
         if only_user(source) is norm and len(parts) == 2 and all(len(part.users) == 1 for part in parts):
             pairs.append((values[parts[0]].data_ptr(), values[parts[1]].data_ptr()))
     return pairs
