@@ -45,8 +45,7 @@ class Gradients:
     def join(self) -> None:
         """Gives every weight its gradient."""
         torch.cuda.current_stream().wait_stream(self.stream)
-        found = like_weights(self.found)
-        for (weight, _), dw in zip(self.found, found, strict=True):
+        for (weight, _), dw in zip(self.found, like_weights(self.found), strict=True):
             weight.grad = dw if weight.grad is None else weight.grad + dw
         self.begin()
 
@@ -69,13 +68,7 @@ class Convolve(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        rounded: Tensor,
-        bias: Tensor | None,
-        settings: Settings,
-        relu: bool,
+        ctx: Any, x: Tensor, weight: Tensor, rounded: Tensor, bias: Tensor | None, settings: Settings, relu: bool
     ) -> Tensor:
         ctx.kind = x.dtype
         x = x.to(rounded.dtype)

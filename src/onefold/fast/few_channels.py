@@ -63,16 +63,7 @@ def convolve_kernel(
 
 @jit
 def weight_gradient_kernel(
-    x,
-    g,
-    partial,
-    pixels,
-    chunk,
-    height,
-    width,
-    C: tl.constexpr,
-    K: tl.constexpr,
-    PIXELS: tl.constexpr,
+    x, g, partial, pixels, chunk, height, width, C: tl.constexpr, K: tl.constexpr, PIXELS: tl.constexpr
 ):
     """partial `[programs, K, 3, 3, C]`: one row i of the kernel, summed over a chunk of pixels."""
     program, i = tl.program_id(0), tl.program_id(1)
@@ -129,22 +120,9 @@ def few_channels(
     (n, c, height, width), k = x.shape, w.shape[1 if transposed else 0]
     y = x.new_empty((n, height, width, k)).permute(0, 3, 1, 2)
     pixels = n * height * width
-    convolve_kernel[(-(-pixels // PIXELS),)](
-        x,
-        w,
-        bias,
-        y,
-        pixels,
-        height,
-        width,
-        C=c,
-        K=k,
-        TRANSPOSED=transposed,
-        HAS_BIAS=bias is not None,
-        RELU=relu,
-        PIXELS=PIXELS,
-        num_warps=4 if c == 16 else 8,
-    )
+    flags = {"TRANSPOSED": transposed, "HAS_BIAS": bias is not None, "RELU": relu}
+    sizes = {"C": c, "K": k, "PIXELS": PIXELS, "num_warps": 4 if c == 16 else 8}
+    convolve_kernel[(-(-pixels // PIXELS),)](x, w, bias, y, pixels, height, width, **flags, **sizes)
     return y
 
 

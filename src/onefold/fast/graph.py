@@ -12,14 +12,14 @@ def calls(graph: fx.Graph, *targets: Any) -> Iterator[fx.Node]:
     yield from [node for node in graph.nodes if node.op == "call_function" and node.target in targets]
 
 
-def arguments_of_norm(node: fx.Node) -> dict[str, Any]:
+def norm_arguments(node: fx.Node) -> dict[str, Any]:
     """The arguments of a batch_norm by their names."""
     names = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
     defaults = {"weight": None, "bias": None, "training": False, "momentum": 0.1, "eps": 1e-5}
     return defaults | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
 
 
-def arguments_of_convolution(node: fx.Node) -> dict[str, Any]:
+def convolution_arguments(node: fx.Node) -> dict[str, Any]:
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
     defaults = {"bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
     return defaults | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
@@ -38,10 +38,6 @@ def shape_of(node: Any) -> tuple[str, ...] | None:
 
 def only_user(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
-
-
-def comes_after(one: fx.Node, other: fx.Node) -> bool:
-    return other < one
 
 
 def replace(node: fx.Node, fused: fx.Node) -> None:

@@ -26,10 +26,7 @@ from onefold.types import at_least_float32
 
 
 class Normalize(torch.autograd.Function):
-    """In training: statistics of the batch, which move the running ones; of all processes' batch, in a world.
-
-    The input is y, or (1 + q) o y + x where an x is given.
-    """
+    """In training: statistics of the batch, which move the running ones; of all processes' batch, in a world."""
 
     @staticmethod
     def forward(
@@ -154,7 +151,11 @@ def normalize(
     norm: Norm,
     world: World | None = None,
 ) -> Any:
-    """z, or z and its input where the norm is `shared`."""
+    """z, or z and its input where the norm is `shared`.
+
+    The input is y, or (1 + q) o y + x where an x is given. Factors q, s and r `[M, C]` are offsets from one, mean and
+    var the running statistics.
+    """
     if training:
         return Normalize.apply(y, q, x, s, weight, bias, r, mean, var, norm, world)
     return Rest.apply(y, q, x, s, weight, bias, r, mean, var, norm)

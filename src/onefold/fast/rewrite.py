@@ -15,17 +15,7 @@ from torch import Tensor, fx
 
 from onefold.fast.across import World, batch_norm_across
 from onefold.fast.convolve import convolve, round_all
-from onefold.fast.graph import (
-    arguments_of_convolution,
-    arguments_of_norm,
-    calls,
-    comes_after,
-    erase,
-    only_user,
-    replace,
-    shape_of,
-    value,
-)
+from onefold.fast.graph import calls, convolution_arguments, erase, norm_arguments, only_user, replace, shape_of, value
 from onefold.fast.members import scaled, scaled_features
 from onefold.fast.norm import Norm
 from onefold.fast.normalize import normalizing
@@ -57,8 +47,12 @@ def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
     return found
 
 
-def activation(node: fx.Node) -> bool:
-    return node.target in RELUS or (node.op == "call_method" and node.target in ("relu", "relu_"))
+def activation_after(node: fx.Node) -> fx.Node | None:
+    """Where nobody else uses the node."""
+    user = only_user(node)
+    if user is None or user.target in RELUS or (user.op == "call_method" and user.target in ("relu", "relu_")):
+        return user
+    return None
 
 
 def scaling(node: Any) -> bool:
@@ -67,22 +61,19 @@ def scaling(node: Any) -> bool:
 
 def fuse_norm(graph: fx.Graph, node: fx.Node, normalize: Callable[..., Any]) -> bool:
     """[s o] -> BatchNorm -> [relu] -> [r o], as far as they follow one another with nobody looking in between."""
-    a = arguments_of_norm(node)
+    a = norm_arguments(node)
     if not can_be_normalized(**a):
         return False
-    source, s, r, last = a["input"], None, None, node
+    source, s, r = a["input"], None, None
     if scaling(source) and len(source.users) == 1:
         source, s = source.args
-    relu = only_user(last)
-    if relu is not None and activation(relu):
-        last = relu
-    else:
-        relu = None
+    relu = activation_after(node)
+    last = node if relu is None else relu
     after = only_user(last)
     if after is not None and scaling(after) and after.args[0] is last:
         last, r = after, after.args[1]
     users = [user for user in source.users if user not in (node, a["input"])]
-    others = [user for user in users if comes_after(user, node)]
+    others = [user for user in users if node < user]
     y, q, x = source, None, None
     if s is None and len(others) == len(users):
         y, q, x = parts_of_sum(source)
@@ -97,7 +88,7 @@ def fuse_norm(graph: fx.Graph, node: fx.Node, normalize: Callable[..., Any]) -> 
     if passed is not None:
         # The rest of the network takes the input from here, so that both gradients come back together.
         passed.meta["example_value"] = value(source)
-        source.replace_all_uses_with(passed, delete_user_cb=lambda user: user in others and comes_after(user, passed))
+        source.replace_all_uses_with(passed, delete_user_cb=lambda user: user in others and passed < user)
     erase(graph, [last, relu, node, a["input"] if s is not None else None])
     if x is not None:
         erase(graph, [source, *(n for n in source.all_input_nodes if scaling(n))])
@@ -152,17 +143,17 @@ def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
 def fuse_convolutions(graph: fx.Graph) -> int:
     """Convolutions with the activation that follows; all weights are rounded at the beginning, in a few kernels."""
     nodes = [node for target in (torch.conv2d, torch.conv1d, torch.conv3d) for node in calls(graph, target)]
-    nodes = [node for node in nodes if can_be_convolved(**arguments_of_convolution(node))]
+    nodes = [node for node in nodes if can_be_convolved(**convolution_arguments(node))]
     if not nodes:
         return 0
-    weights = list(dict.fromkeys(arguments_of_convolution(node)["weight"] for node in nodes))
+    weights = list(dict.fromkeys(convolution_arguments(node)["weight"] for node in nodes))
     first = next(node for node in graph.nodes if node.op != "placeholder")
     with graph.inserting_before(first):
         every = graph.call_function(round_all, tuple(weights))
         rounded = {w: graph.call_function(operator.getitem, (every, k)) for k, w in enumerate(weights)}
     for node in nodes:
-        a, relu = arguments_of_convolution(node), only_user(node)
-        last = relu if relu is not None and a["bias"] is not None and activation(relu) else node
+        a, relu = convolution_arguments(node), activation_after(node)
+        last = node if relu is None or a["bias"] is None else relu
         with graph.inserting_before(last):
             rest = (a["bias"], a["stride"], a["padding"], a["dilation"], a["groups"], last is not node)
             fused = graph.call_function(convolve, (a["input"], a["weight"], rounded[a["weight"]], *rest))

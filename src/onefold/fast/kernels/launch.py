@@ -12,12 +12,7 @@ from onefold.fast.kernels.grid import Grid, power_of_two
 from onefold.fast.kernels.moments import moments_kernel, own_moments_kernel, sums_kernel
 from onefold.fast.kernels.rest import rest_gradient_kernel, rest_kernel
 from onefold.fast.kernels.scale import scaled_gradient_kernel, scaled_sum_kernel
-from onefold.fast.kernels.training import (
-    affine_kernel,
-    gradient_kernel,
-    gradient_sums_kernel,
-    gradient_table_kernel,
-)
+from onefold.fast.kernels.training import affine_kernel, gradient_kernel, gradient_sums_kernel, gradient_table_kernel
 from onefold.fast.norm import Learned, Moments, Norm, Running, Sum
 
 
