@@ -15,6 +15,9 @@ from onefold.data.augment import CropFlip, as_input, crop_and_flip, draw
 from onefold.fast import few_channels, passes
 from onefold.fast.across import World
 from onefold.fast.crop import cropped
+from onefold.fast.kernels import grid
+from onefold.fast.layout import innermost_channels
+from onefold.fast.norm import Learned, Moments, Norm, Sum
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
@@ -61,39 +64,39 @@ def check_passes() -> None:
 
 def check_case(members: int, channels: int, has_s: bool, has_r: bool, affine: bool, relu: bool) -> None:
     what = f"M {members}, C {channels}, s {has_s}, r {has_r}, affine {affine}, relu {relu}"
-    y = passes.innermost_channels(torch.randn(2 * members, channels, 3, 5, device=DEVICE) + 2)
+    y = innermost_channels(torch.randn(2 * members, channels, 3, 5, device=DEVICE) + 2)
 
     def vector(*size: int) -> Tensor:
         return torch.randn(size, device=DEVICE) / 3
 
     s, r = vector(members, channels) if has_s else None, vector(members, channels) if has_r else None
     weight, bias = (vector(channels), vector(channels)) if affine else (None, None)
+    learned, norm = Learned(s, weight, bias, r), Norm(members, 1e-5, 0.1, relu, shared=False)
     x, dz, also = torch.randn_like(y), torch.randn_like(y), torch.randn_like(y)
     q = vector(members, channels)
 
-    def moments(add: passes.Sum | None, world: World | None = None) -> tuple[Tensor, ...]:
+    def moments(add: Sum, world: World | None = None) -> tuple[Tensor, ...]:
         running = torch.full((channels,), 0.5, device=DEVICE), torch.full((channels,), 2.0, device=DEVICE)
-        both = passes.moments(y, add, s, weight, bias, running, 0.1, 1e-5, members, world)
-        return *both, *running
+        return *passes.moments(y, add, learned, running, norm, world), *running
 
-    at = passes.Resting(s, weight, bias, vector(channels), vector(channels).abs() + 0.1, 1e-5, members)
-    for add in (None, passes.Sum(q, x), passes.Sum(None, x)):
+    def gradients(table: Tensor, world: World | None) -> tuple[Tensor | None, ...]:
+        coefficients, of_learned = passes.gradient_table(dz, y, table, learned, norm, world)
+        return coefficients, *of_learned
+
+    running = vector(channels), vector(channels).abs() + 0.1
+    for add in (Sum(None, None), Sum(q, x), Sum(None, x)):
         compare(what, partial(moments, add))
-        compare(what, partial(passes.rest, y, add, at, r, relu))
-    table = passes.moments(y, None, s, weight, bias, None, 0.1, 1e-5, members)[1]
-    a, b = table[:members], table[3 * members]
+        compare(what, partial(passes.rest, y, add, learned, running, norm))
+    table = passes.moments(y, Sum(None, None), learned, None, norm, None)[1]
+    a, _, _, b, *_ = Moments.of(table, members)
     compare(what, lambda: passes.affine(y, a, b, r, relu))
-
-    def gradients(table: Tensor, world: World | None) -> Tensor:
-        return passes.gradient_table(dz, y, table, s, weight, bias, r, relu, members, world)
-
     for counted in (True, False):
         world = Several(members, channels, counted)
-        common = compare(what, partial(moments, passes.Sum(q, x), world))[1]
+        common = compare(what, partial(moments, Sum(q, x), world))[1]
         compare(what, partial(gradients, common, world))
-    coefficients = compare(what, partial(gradients, table, None))[: 3 * members]
+    coefficients = compare(what, partial(gradients, table, None))[0]
     compare(what, lambda: passes.gradient(dz, y, a, b, coefficients, also, relu))
-    compare(what, lambda: passes.rest_gradient(dz, y if relu else None, at, r, also))
+    compare(what, lambda: passes.rest_gradient(dz, y if relu else None, learned, running, norm, also))
     if s is not None:
         compare(what, lambda: passes.scaled_sum(y, s, x))
         compare(what, lambda: passes.scaled_gradient(dz, y, s))
@@ -103,10 +106,10 @@ def check_convolutions() -> None:
     few_channels.PIXELS, few_channels.PROGRAMS = (16, 3) if DEVICE == "cpu" else (128, 132)
     kind = torch.float32 if DEVICE == "cpu" else torch.bfloat16
     for c, k, height, width in ((16, 16, 4, 6), (16, 32, 5, 3), (32, 16, 6, 4)):
-        x = passes.innermost_channels(torch.randn(2, c, height, width, device=DEVICE).to(kind))
-        w = passes.innermost_channels(torch.randn(k, c, 3, 3, device=DEVICE).to(kind))
-        g = passes.innermost_channels(torch.randn(2, k, height, width, device=DEVICE).to(kind))
-        settings = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        x = innermost_channels(torch.randn(2, c, height, width, device=DEVICE).to(kind))
+        w = innermost_channels(torch.randn(k, c, 3, 3, device=DEVICE).to(kind))
+        g = innermost_channels(torch.randn(2, k, height, width, device=DEVICE).to(kind))
+        settings = few_channels.SAME_SIZE
         exact = [t.double() for t in (g, x, w)]
         dx, dw, _ = torch.ops.aten.convolution_backward(*exact, None, *settings, [True, True, False])
         y = torch.convolution(x.double(), w.double(), None, *settings)
@@ -134,7 +137,7 @@ def check_crops() -> None:
 if __name__ == "__main__":
     torch.manual_seed(0)
     if DEVICE == "cpu":
-        passes.TILE = 512  # the interpreter takes its time for every element of a tile
+        grid.TILE = 512  # the interpreter takes its time for every element of a tile
     check_passes()
     check_convolutions()
     check_crops()

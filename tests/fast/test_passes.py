@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from onefold.fast.normalize import Norm, normalize, scale
-from onefold.fast.passes import innermost_channels
+from onefold.fast.layout import innermost_channels
+from onefold.fast.norm import Norm
+from onefold.fast.normalize import normalize
+from onefold.fast.scale import scale
 
 CASES = list(itertools.product((1, 3), (True, False), (True, False), (True, False), ("none", "x", "q o y + x")))
 

@@ -16,14 +16,14 @@ from onefold.fast.fold_norms import fold_pairs, foldable
 from onefold.fast.network import make_fast, make_plain
 from onefold.methods import AnyStudent
 
-AGREE = 0.1  # of the largest answer: how far bf16 may go
-# Cosines of gradients on a few examples:
-STEADY = 0.95  # rounding to bf16 does not turn it
-ALIKE = 0.9  # two ways of rounding
-EQUAL = 0.99  # float32, where only the order of sums differs
+APART = 0.1  # how far answers may be, as a part of the largest: that is what bf16 makes of them
+# Cosines between gradients on a few examples, at least:
+STEADY = 0.95  # of one network's in float32 and bf16, where rounding does not turn it
+ALIKE = 0.9  # of the plain and the rewritten network's, rounded in two ways
+EQUAL = 0.99  # of the same in float32, where only the order of sums differs
 
 
-def laid_out(module: nn.Module) -> None:
+def lay_out(module: nn.Module) -> None:
     """Weights of convolutions with their channels innermost, as the fast kernels want them."""
     for parameter in module.parameters():
         if parameter.dim() == 4:
@@ -35,7 +35,7 @@ def fast_teachers(teachers: Teachers, x: Tensor, precision: str, say: Callable[[
     expected = answers(teachers, x)
     given, teachers = teachers, copy.deepcopy(teachers)
     fold_all(teachers, given, x)
-    laid_out(teachers)
+    lay_out(teachers)
     if precision == "bf16":
         for module in teachers.modules():
             if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) and module.weight.dtype == torch.float32:
@@ -43,7 +43,7 @@ def fast_teachers(teachers: Teachers, x: Tensor, precision: str, say: Callable[[
     teachers.restack()
     for network in teachers.networks:
         make_fast(network)
-    tried(lambda: answers(teachers, x, precision), expected, teachers.networks, "the teachers", say)
+    plain_unless_alike(lambda: answers(teachers, x, precision), expected, teachers.networks, "the teachers", say)
     return teachers
 
 
@@ -69,9 +69,9 @@ def fast_student(
     """The student's networks, in training and at rest, run their rewritten graphs, in all processes or none."""
     expected = answers(student.at_rest, x)
     before = copy.deepcopy(student)
-    laid_out(student)
+    lay_out(student)
     nets = [student.net, student.at_rest.net]
-    common = leave_to_rewriting(student.net)  # layers that ask the other processes
+    common = leave_to_rewriting(student.net)  # whether there are layers that ask the other processes
     make_fast(student.net, world if common else None)
     make_fast(student.at_rest.net)
 
@@ -84,7 +84,7 @@ def fast_student(
         check_gradients(before, after, x, precision)
         return answers(student.at_rest, x, precision)
 
-    tried(ask, expected, nets, "the student", say, world)
+    plain_unless_alike(ask, expected, nets, "the student", say, world)
 
 
 def check_gradients(before: AnyStudent, after: AnyStudent, x: Tensor, precision: str) -> None:
@@ -135,7 +135,7 @@ def answers(ensemble: Callable[[Tensor], Tensor], x: Tensor, precision: str = "f
         return ensemble(x).float()
 
 
-def tried(
+def plain_unless_alike(
     ask: Callable[[], Tensor],
     expected: Tensor,
     nets: nn.ModuleList | list[nn.Module],
@@ -146,7 +146,7 @@ def tried(
     """Leaves the networks as they were where the rewritten ones fail or answer something else, in any process."""
     try:
         worst = float((ask() - expected).abs().max() / expected.abs().max().clamp(min=1e-6))
-        reason = "" if worst < AGREE else f"its answers differ by {worst:.1%}"
+        reason = "" if worst < APART else f"its answers differ by {worst:.1%}"
     except Exception as error:  # whatever a network does that torch's compiler cannot read
         cause = getattr(error, "inner_exception", error)  # torch's compiler wraps what the rewriting raises
         reason = str(cause).strip().split("\n")[0] or type(cause).__name__

@@ -56,7 +56,7 @@ class CapturedStep:
     ) -> None:
         self.step, self.modules, self.optimizer, self.whole, self.say = step, modules, optimizer, whole, say
         self.world, self.branches = world, branches
-        self.captured: Step = step if whole else step.differentiate
+        self.part: Step = step if whole else step.differentiate  # what a graph holds
         self.graphs: dict[tuple[Any, ...], Graph] = {}
         self.pool: Any = None
         self.failed = False
@@ -124,7 +124,7 @@ class CapturedStep:
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side), side_by_side(self.branches):
                 for _ in range(WARM_UP):
-                    self.captured(x, labels)
+                    self.part(x, labels)
             torch.cuda.current_stream().wait_stream(side)
             torch.cuda.synchronize()
         self.optimizer.zero_grad(set_to_none=True)
@@ -136,7 +136,7 @@ class CapturedStep:
         with warnings.catch_warnings(), side_by_side(self.branches):
             warnings.filterwarnings("ignore", message="Waiting for pending NCCL work")
             with torch.cuda.graph(graph, pool=self.pool):
-                loss = self.captured(x, labels)
+                loss = self.part(x, labels)
         self.pool = graph.pool()
         # A whole step has used its gradients up; those of half a step have to stay where the graph writes them.
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]

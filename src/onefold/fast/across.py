@@ -51,6 +51,6 @@ def pooled(every: Tensor, members: int) -> tuple[Tensor, Tensor, Tensor]:
     return mean, (weights * (variances + (means - mean).square())).sum(0), total[0]
 
 
-def told(mean: Tensor, var: Tensor, rows: int) -> Tensor:
+def own_row(mean: Tensor, var: Tensor, rows: int) -> Tensor:
     """What a process tells the others: `[2 M + 1, C]`."""
     return torch.cat([mean, var, torch.full_like(mean[:1], rows)])

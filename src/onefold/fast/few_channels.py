@@ -12,7 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from onefold.fast.conv_kernels import Settings
+
 CHANNELS = (16, 32)  # above this cuDNN is faster (measured on an H200, dev/LOG.md)
+SAME_SIZE = Settings([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 PIXELS = 128
 PROGRAMS = 132  # for the gradient of the weights; one for each processor of an H100 or H200
 
@@ -60,16 +63,7 @@ def convolve_kernel(
 
 @jit
 def weight_gradient_kernel(
-    x,
-    g,
-    partial,
-    pixels,
-    chunk,
-    height,
-    width,
-    C: tl.constexpr,
-    K: tl.constexpr,
-    PIXELS: tl.constexpr,
+    x, g, partial, pixels, chunk, height, width, C: tl.constexpr, K: tl.constexpr, PIXELS: tl.constexpr
 ):
     """partial `[programs, K, 3, 3, C]`: one row i of the kernel, summed over a chunk of pixels."""
     program, i = tl.program_id(0), tl.program_id(1)
@@ -107,20 +101,15 @@ def total_kernel(partial, total, programs, size, SIZE: tl.constexpr, ROWS: tl.co
     tl.store(total + at, tl.sum(summed, 0), mask=at < size)
 
 
-def suits(x: Tensor, w: Tensor, settings: tuple[Any, ...]) -> bool:
+def suits(x: Tensor, w: Tensor, settings: Settings) -> bool:
     """Whether these kernels compute the convolution: same size, and few channels on both sides."""
-    stride, padding, dilation, transposed, _, groups = settings
     return (
         x.is_cuda
         and x.dtype == torch.bfloat16
         and w.shape[2:] == (3, 3)
         and w.shape[0] in CHANNELS
         and w.shape[1] in CHANNELS
-        and list(stride) == [1, 1]
-        and list(padding) == [1, 1]
-        and list(dilation) == [1, 1]
-        and groups == 1
-        and not transposed
+        and settings == SAME_SIZE
     )
 
 
@@ -131,22 +120,9 @@ def few_channels(
     (n, c, height, width), k = x.shape, w.shape[1 if transposed else 0]
     y = x.new_empty((n, height, width, k)).permute(0, 3, 1, 2)
     pixels = n * height * width
-    convolve_kernel[(-(-pixels // PIXELS),)](
-        x,
-        w,
-        bias,
-        y,
-        pixels,
-        height,
-        width,
-        C=c,
-        K=k,
-        TRANSPOSED=transposed,
-        HAS_BIAS=bias is not None,
-        RELU=relu,
-        PIXELS=PIXELS,
-        num_warps=4 if c == 16 else 8,
-    )
+    flags = {"TRANSPOSED": transposed, "HAS_BIAS": bias is not None, "RELU": relu}
+    sizes = {"C": c, "K": k, "PIXELS": PIXELS, "num_warps": 4 if c == 16 else 8}
+    convolve_kernel[(-(-pixels // PIXELS),)](x, w, bias, y, pixels, height, width, **flags, **sizes)
     return y
 
 

@@ -9,14 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from onefold.fast.rewrite import calls, only_user
+from onefold.fast.graph import calls, convolution_arguments, norm_arguments, only_user
 
 Pair = tuple[int, int]  # addresses of a convolution's weight and of the running mean that follows it
-
-
-def fold_norms(net: nn.Module, x: Tensor) -> int:
-    """Folds in place whatever can be folded; says how often it did."""
-    return fold_pairs(net, foldable(net, x))
 
 
 def foldable(net: nn.Module, x: Tensor) -> list[tuple[str, str]]:
@@ -38,13 +33,12 @@ def foldable(net: nn.Module, x: Tensor) -> list[tuple[str, str]]:
     return [(owners[weight], norms[mean]) for weight, mean in pairs if weight in owners and mean in norms]
 
 
-def fold_pairs(net: nn.Module, pairs: Sequence[tuple[str, str]]) -> int:
-    """W <- a o W and b <- a b + beta - a mean, with a = gamma / sigma. The layer that is folded is left out then."""
+def fold_pairs(net: nn.Module, pairs: Sequence[tuple[str, str]]) -> None:
+    """In place: W <- a o W and b <- a b + beta - a mean, with a = gamma / sigma; the folded layer is left out then."""
     for conv, norm in pairs:
         fold(net.get_submodule(conv), net.get_submodule(norm))
         parent, _, name = norm.rpartition(".")
         setattr(net.get_submodule(parent), name, nn.Identity())
-    return len(pairs)
 
 
 def found_in(graph: fx.Graph, inputs: Sequence[Any]) -> list[Pair]:
@@ -52,14 +46,13 @@ def found_in(graph: fx.Graph, inputs: Sequence[Any]) -> list[Pair]:
     values = dict(zip((node for node in graph.nodes if node.op == "placeholder"), inputs, strict=True))
     pairs = []
     for norm in calls(graph, F.batch_norm):
-        source, mean, *_ = norm.args
-        training = norm.args[5] if len(norm.args) > 5 else norm.kwargs.get("training", False)
-        if training or not isinstance(source, fx.Node) or source.target is not torch.conv2d:
+        a = norm_arguments(norm)
+        source = a["input"]
+        if a["training"] or not isinstance(source, fx.Node) or source.target is not torch.conv2d:
             continue
-        weight = source.args[1] if len(source.args) > 1 else None
-        parts = [part for part in (weight, mean) if isinstance(part, fx.Node) and part in values]
-        if only_user(source) is norm and len(parts) == 2 and all(len(part.users) == 1 for part in parts):
-            pairs.append((values[parts[0]].data_ptr(), values[parts[1]].data_ptr()))
+        weight, mean = convolution_arguments(source)["weight"], a["running_mean"]
+        if only_user(source) is norm and all(part in values and len(part.users) == 1 for part in (weight, mean)):
+            pairs.append((values[weight].data_ptr(), values[mean].data_ptr()))
     return pairs
 
 

@@ -1,4 +1,4 @@
-"""Members' factors on activations."""
+"""Members' factors on activations, as layers write them; in a rewritten network `scale.py` takes their place."""
 
 from __future__ import annotations
 

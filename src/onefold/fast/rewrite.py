@@ -1,13 +1,12 @@
 """A network's graph with its convolutions, normalisations and members' factors put together.
 
-The graph is what torch's compiler reads off the network: functions of torch, called one after the other. What is not
-recognised stays as it is, so that any network may come.
+What is not recognised stays as it is, so that any network may come.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,9 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from onefold.fast.across import World, batch_norm_across
-from onefold.fast.convolve import convolve, rounded
+from onefold.fast.convolve import convolve, round_all
+from onefold.fast.graph import calls, convolution_arguments, erase, norm_arguments, only_user, replace, shape_of, value
 from onefold.fast.members import scaled, scaled_features
-from onefold.fast.normalize import Norm, normalizing, scale, scale_features
+from onefold.fast.norm import Norm
+from onefold.fast.normalize import normalizing
+from onefold.fast.scale import scale, scale_features
 
 ADDITIONS = (operator.add, operator.iadd, torch.add)
 RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
@@ -45,26 +47,12 @@ def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
     return found
 
 
-def calls(graph: fx.Graph, *targets: Any) -> Iterator[fx.Node]:
-    yield from [node for node in graph.nodes if node.op == "call_function" and node.target in targets]
-
-
-def value(node: Any) -> Any:
-    return node.meta.get("example_value") if isinstance(node, fx.Node) else None
-
-
-def shape_of(node: Any) -> tuple[str, ...] | None:
-    """As text: sizes may be symbols, which are not to be compared by value here."""
-    shape = getattr(value(node), "shape", None)
-    return None if shape is None else tuple(map(str, shape))
-
-
-def only_user(node: fx.Node) -> fx.Node | None:
-    return next(iter(node.users)) if len(node.users) == 1 else None
-
-
-def activation(node: fx.Node) -> bool:
-    return node.target in RELUS or (node.op == "call_method" and node.target in ("relu", "relu_"))
+def activation_after(node: fx.Node) -> fx.Node | None:
+    """Where nobody else uses the node."""
+    user = only_user(node)
+    if user is None or user.target in RELUS or (user.op == "call_method" and user.target in ("relu", "relu_")):
+        return user
+    return None
 
 
 def scaling(node: Any) -> bool:
@@ -73,48 +61,46 @@ def scaling(node: Any) -> bool:
 
 def fuse_norm(graph: fx.Graph, node: fx.Node, normalize: Callable[..., Any]) -> bool:
     """[s o] -> BatchNorm -> [relu] -> [r o], as far as they follow one another with nobody looking in between."""
-    names = ("x", "mean", "var", "weight", "bias", "training", "momentum", "eps")
-    defaults = {"weight": None, "bias": None, "training": False, "momentum": 0.1, "eps": 1e-5}
-    a: dict[str, Any] = defaults | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-    x = value(a.get("x", a.get("input")))
-    training = a["training"]
-    if not isinstance(x, Tensor) or not isinstance(training, bool) or not isinstance(a["momentum"], float):
+    a = norm_arguments(node)
+    if not can_be_normalized(**a):
         return False
-    if x.dim() < 2 or (a["weight"] is None) != (a["bias"] is None) or (a["mean"] is None and not training):
-        return False
-    source, s, r, last = a["x"], None, None, node
+    source, s, r = a["input"], None, None
     if scaling(source) and len(source.users) == 1:
         source, s = source.args
-    relu = only_user(last)
-    if relu is not None and activation(relu):
-        last = relu
-    else:
-        relu = None
+    relu = activation_after(node)
+    last = node if relu is None else relu
     after = only_user(last)
     if after is not None and scaling(after) and after.args[0] is last:
         last, r = after, after.args[1]
-    users = [user for user in source.users if user not in (node, a["x"])]
-    others = [user for user in users if comes_after(user, node)]
+    users = [user for user in source.users if user not in (node, a["input"])]
+    others = [user for user in users if node < user]
     y, q, x = source, None, None
     if s is None and len(others) == len(users):
         y, q, x = parts_of_sum(source)
     members = next((int(value(f).shape[0]) for f in (s, r, q) if f is not None), 1)
     norm = Norm(members, float(a["eps"]), float(a["momentum"]), relu is not None, bool(others))
+    running = a["running_mean"], a["running_var"]
     with graph.inserting_before(last):
-        arguments = (y, q, x, s, a["weight"], a["bias"], r, a["mean"], a["var"], training, norm)
-        fused = graph.call_function(normalize, arguments)
+        fused = graph.call_function(normalize, (y, q, x, s, a["weight"], a["bias"], r, *running, a["training"], norm))
         result = graph.call_function(operator.getitem, (fused, 0)) if others else fused
         passed = graph.call_function(operator.getitem, (fused, 1)) if others else None
-    result.meta["example_value"] = value(last)
-    last.replace_all_uses_with(result)
+    replace(last, result)
     if passed is not None:
         # The rest of the network takes the input from here, so that both gradients come back together.
         passed.meta["example_value"] = value(source)
-        source.replace_all_uses_with(passed, delete_user_cb=lambda user: user in others and comes_after(user, passed))
-    erase(graph, dict.fromkeys([last, relu, node, a["x"] if s is not None else None]))
+        source.replace_all_uses_with(passed, delete_user_cb=lambda user: user in others and passed < user)
+    erase(graph, [last, relu, node, a["input"] if s is not None else None])
     if x is not None:
         erase(graph, [source, *(n for n in source.all_input_nodes if scaling(n))])
     return True
+
+
+def can_be_normalized(
+    *, input: Any, running_mean: Any, weight: Any, bias: Any, training: Any, momentum: Any, **_: Any
+) -> bool:
+    x = value(input)
+    known = isinstance(x, Tensor) and x.dim() >= 2 and isinstance(training, bool) and isinstance(momentum, float)
+    return known and (weight is None) == (bias is None) and (running_mean is not None or training)
 
 
 def parts_of_sum(node: fx.Node) -> tuple[fx.Node, fx.Node | None, fx.Node | None]:
@@ -133,17 +119,6 @@ def parts_of_sum(node: fx.Node) -> tuple[fx.Node, fx.Node | None, fx.Node | None
     return y, None, x
 
 
-def erase(graph: fx.Graph, nodes: Iterable[fx.Node | None]) -> None:
-    """From the last to the first: whatever nobody needs any more."""
-    for node in nodes:
-        if node is not None and not node.users:
-            graph.erase_node(node)
-
-
-def comes_after(one: fx.Node, other: fx.Node) -> bool:
-    return other < one
-
-
 def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
     """s o y + x, or s o y alone."""
     if node._erased:
@@ -160,43 +135,34 @@ def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
     last = total if x is not None and total is not None else node
     with graph.inserting_before(last):
         fused = graph.call_function(scale, (y, s, x))
-    fused.meta["example_value"] = value(last)
-    last.replace_all_uses_with(fused)
-    erase(graph, dict.fromkeys([last, node]))
+    replace(last, fused)
+    erase(graph, [last, node])
     return x is not None
 
 
 def fuse_convolutions(graph: fx.Graph) -> int:
     """Convolutions with the activation that follows; all weights are rounded at the beginning, in a few kernels."""
     nodes = [node for target in (torch.conv2d, torch.conv1d, torch.conv3d) for node in calls(graph, target)]
-    nodes = [node for node in nodes if can_be_fused(**convolution(node))]
+    nodes = [node for node in nodes if can_be_convolved(**convolution_arguments(node))]
     if not nodes:
         return 0
-    weights = list(dict.fromkeys(convolution(node)["weight"] for node in nodes))
+    weights = list(dict.fromkeys(convolution_arguments(node)["weight"] for node in nodes))
     first = next(node for node in graph.nodes if node.op != "placeholder")
     with graph.inserting_before(first):
-        all_rounded = graph.call_function(rounded, tuple(weights))
-        each = {w: graph.call_function(operator.getitem, (all_rounded, k)) for k, w in enumerate(weights)}
+        every = graph.call_function(round_all, tuple(weights))
+        rounded = {w: graph.call_function(operator.getitem, (every, k)) for k, w in enumerate(weights)}
     for node in nodes:
-        a, relu = convolution(node), only_user(node)
-        last = relu if relu is not None and a["bias"] is not None and activation(relu) else node
+        a, relu = convolution_arguments(node), activation_after(node)
+        last = node if relu is None or a["bias"] is None else relu
         with graph.inserting_before(last):
             rest = (a["bias"], a["stride"], a["padding"], a["dilation"], a["groups"], last is not node)
-            fused = graph.call_function(convolve, (a["input"], a["weight"], each[a["weight"]], *rest))
-        fused.meta["example_value"] = value(last)
-        last.replace_all_uses_with(fused)
-        erase(graph, dict.fromkeys([last, node]))
+            fused = graph.call_function(convolve, (a["input"], a["weight"], rounded[a["weight"]], *rest))
+        replace(last, fused)
+        erase(graph, [last, node])
     return len(nodes)
 
 
-def convolution(node: fx.Node) -> dict[str, Any]:
-    """The arguments of a convolution by their names."""
-    names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-    defaults = {"bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-    return defaults | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-
-
-def can_be_fused(*, weight: Any, padding: Any, **_: Any) -> bool:
+def can_be_convolved(*, weight: Any, padding: Any, **_: Any) -> bool:
     return isinstance(weight, fx.Node) and weight.op == "placeholder" and not isinstance(padding, str)
 
 

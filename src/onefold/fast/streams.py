@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import torch
 
 T = TypeVar("T")
-POOL: list[torch.cuda.Stream] = []
+POOL: list[torch.cuda.Stream] = []  # a process has one GPU; its streams are made when they are first asked for
 # How many streams are in use around here: a part that splits again takes others. None: one after the other.
 DEPTH: ContextVar[int | None] = ContextVar("DEPTH", default=None)
 

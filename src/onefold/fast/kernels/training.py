@@ -45,18 +45,7 @@ def affine_kernel(
 
 @jit
 def gradient_sums_kernel(
-    dz,
-    y,
-    a,
-    b,
-    k,
-    partial,
-    rows,
-    channels,
-    chunk,
-    RELU: tl.constexpr,
-    ROWS: tl.constexpr,
-    CHANNELS: tl.constexpr,
+    dz, y, a, b, k, partial, rows, channels, chunk, RELU: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
 ):
     """Sums of g and of g (y - k) over a chunk of a member's rows, where g is dz let through by the activation.
 

@@ -1,0 +1,96 @@
+"""A convolution and its gradients by the kernels that suit it: this package's where channels are few, else cuDNN's."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from onefold.fast.layout import innermost_empty
+
+ALIGNED = 8  # channels are filled up with zeros to so many: cuDNN's kernels for tensor cores read them together
+
+
+class Settings(NamedTuple):
+    """What torch.convolution takes after input, weight and bias."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    transposed: bool
+    output_padding: list[int]
+    groups: int
+
+
+def forward(x: Tensor, w: Tensor, bias: Tensor | None, settings: Settings, relu: bool) -> Tensor:
+    """The convolution, and an activation where asked."""
+    if small(x, w, settings):
+        from onefold.fast.few_channels import few_channels
+
+        return few_channels(x, w, bias, relu=relu)
+    bias = None if bias is None else bias.to(x.dtype)
+    if relu and x.is_cuda and x.dim() == 4 and x.dtype == torch.bfloat16 and bias is not None:
+        stride, padding, dilation, *_, groups = settings
+        y: Tensor = torch.ops.aten.cudnn_convolution_relu(x, w, bias, stride, padding, dilation, groups)
+        return y
+    y = torch.convolution(x, w, bias, *settings)
+    return y.relu_() if relu else y
+
+
+def gradient_of_input(g: Tensor, x: Tensor | None, w: Tensor, shape: torch.Size, settings: Settings) -> Tensor:
+    """x is not needed where it is not at hand, but its shape is."""
+    if small(g, w, settings):
+        from onefold.fast.few_channels import few_channels
+
+        return few_channels(g, w, transposed=True)
+    like = innermost_empty(g, shape) if x is None else x
+    dx: Tensor = backward(g, like, w, settings, (True, False))[0]
+    return dx
+
+
+def gradient_of_weight(g: Tensor, x: Tensor, w: Tensor, settings: Settings) -> Tensor:
+    """As the kernels write it: rounded, and with the channels that were filled up."""
+    if small(x, w, settings):
+        from onefold.fast.few_channels import few_channels_weight_gradient
+
+        return few_channels_weight_gradient(g, x)
+    dw: Tensor = backward(g, x, w, settings, (False, True))[1]
+    return dw
+
+
+def backward(g: Tensor, x: Tensor, w: Tensor, settings: Settings, wanted: tuple[bool, bool]) -> Any:
+    return torch.ops.aten.convolution_backward(g, x, w, None, *settings, [*wanted, False])
+
+
+def small(x: Tensor, w: Tensor, settings: Settings) -> bool:
+    """Whether `few_channels` computes it; asked in this order, since a machine without a GPU may not have Triton."""
+    if not x.is_cuda or x.dtype != torch.bfloat16:
+        return False
+    from onefold.fast.few_channels import suits
+
+    return suits(x, w, settings)
+
+
+def aligned(x: Tensor, w: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
+    """Input and weight with channels of zeros, where there are so few that no fast kernel takes them."""
+    if x.is_cuda and x.dim() == 4 and x.shape[1] < ALIGNED and settings.groups == 1 and x.dtype != torch.float32:
+        channels = channels_for(x, w, settings)
+        return filled_up(x, channels), filled_up(w, channels)
+    return x, w
+
+
+def channels_for(x: Tensor, w: Tensor, settings: Settings) -> int:
+    """How many to fill up to: what the kernels for few channels take, where they suit, else what cuDNN's do."""
+    if x.dtype != torch.bfloat16:
+        return ALIGNED
+    from onefold.fast.few_channels import CHANNELS, suits
+
+    filled = w.new_empty((w.shape[0], CHANNELS[0], *w.shape[2:]))
+    return CHANNELS[0] if suits(x, filled, settings) else ALIGNED
+
+
+def filled_up(x: Tensor, channels: int) -> Tensor:
+    filled = x.new_zeros((x.shape[0], channels, *x.shape[2:])).to(memory_format=torch.channels_last)
+    filled[:, : x.shape[1]] = x
+    return filled

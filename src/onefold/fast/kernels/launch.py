@@ -1,0 +1,123 @@
+"""How the passes of `fast/passes.py`, which says what they compute, are made by kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onefold.fast.across import World
+from onefold.fast.kernels.grid import Grid, power_of_two
+from onefold.fast.kernels.moments import moments_kernel, own_moments_kernel, sums_kernel
+from onefold.fast.kernels.rest import rest_gradient_kernel, rest_kernel
+from onefold.fast.kernels.scale import scaled_gradient_kernel, scaled_sum_kernel
+from onefold.fast.kernels.training import affine_kernel, gradient_kernel, gradient_sums_kernel, gradient_table_kernel
+from onefold.fast.norm import Learned, Moments, Norm, Running, Sum
+
+
+def present(**given: Any) -> dict[str, bool]:
+    """Flags that tell a kernel which of its arguments are there."""
+    return {name: value is not None for name, value in given.items()}
+
+
+def floats(y: Tensor, *shape: int) -> Tensor:
+    return y.new_empty(shape, dtype=torch.float32)
+
+
+def moments(
+    y: Tensor, add: Sum, learned: Learned, running: Running | None, norm: Norm, world: World | None
+) -> tuple[Tensor, Tensor]:
+    m, grid = norm.members, Grid(y, norm.members, sums=True)
+    total = y if add.x is None else torch.empty_like(y)
+    partial = floats(y, m, grid.splits, 3, grid.channels)
+    table = floats(y, 3 * m + (3 if world is None else 4), grid.channels)
+    flags = present(SUM=add.x, HAS_Q=add.q)
+    sums_kernel[grid.programs](y, *add, total, partial, *grid.extent, **flags, **grid.sizes)
+    parts, reduction = grid.splits, grid.reduction
+    if world is not None:
+        row = floats(y, 2 * m + 1, grid.channels)
+        counted = grid.rows if world.counted else 0
+        own_moments_kernel[grid.reducers](partial, row, counted, grid.rows, grid.channels, parts, m, **reduction)
+        partial = world.rows_of_all(row)
+        parts = partial.shape[0]
+        reduction = reduction | {"SPLITS": power_of_two(parts)}
+    s, weight, bias, _ = learned
+    inputs = (partial, s, weight, bias, *(running or (None, None)))
+    sizes = (grid.rows, grid.channels, parts, m)
+    flags = present(HAS_S=s, AFFINE=weight, TRACKED=running, COMMON=world)
+    moments_kernel[grid.reducers](*inputs, table, *sizes, norm.momentum, norm.eps, **flags, **reduction)
+    return total, table
+
+
+def affine(y: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool) -> Tensor:
+    grid, z = Grid(y, a.shape[0], sums=False), torch.empty_like(y)
+    affine_kernel[grid.programs](y, a, b, r, z, *grid.extent, RELU=relu, HAS_R=r is not None, **grid.sizes)
+    return z
+
+
+def gradient_table(
+    dz: Tensor, y: Tensor, table: Tensor, learned: Learned, norm: Norm, world: World | None
+) -> tuple[Tensor, Learned]:
+    m, grid = norm.members, Grid(y, norm.members, sums=True)
+    a, mean, _, b, *_ = Moments.of(table, m)
+    partial = floats(y, m, grid.splits, 2, grid.channels)
+    out = floats(y, 5 * m + 2, grid.channels)
+    gradient_sums_kernel[grid.programs](dz, y, a, b, mean, partial, *grid.extent, RELU=norm.relu, **grid.sizes)
+
+    def tabulate(rows: int, sums: Tensor | None) -> None:
+        flags = present(HAS_S=learned.s, HAS_R=learned.r, AFFINE=learned.weight, COMMON=sums)
+        sizes = (rows, grid.channels, grid.splits, m)
+        gradient_table_kernel[grid.reducers](partial, *learned, table, out, sums, *sizes, **flags, **grid.reduction)
+
+    tabulate(grid.rows, None)
+    if world is not None:  # once more, with dgamma and dbeta of all: everything else hangs on them
+        sums = out[5 * m :].clone()
+        world.sum_([sums])
+        tabulate(grid.rows if world.counted else 0, sums)
+    ds, dr, dgamma, dbeta = out[3 * m : 4 * m], out[4 * m : 5 * m], out[5 * m], out[5 * m + 1]
+    return out[: 3 * m], learned.gradients(ds, dgamma, dbeta, dr)
+
+
+def gradient(
+    dz: Tensor, y: Tensor, a: Tensor, b: Tensor, coefficients: Tensor, also: Tensor | None, relu: bool
+) -> Tensor:
+    grid, dy = Grid(y, a.shape[0], sums=False), torch.empty_like(y)
+    c1, c2, c3 = coefficients.unflatten(0, (3, a.shape[0]))
+    inputs = (dz, y, a, b, c1, c2, c3, also)
+    gradient_kernel[grid.programs](*inputs, dy, *grid.extent, RELU=relu, ALSO=also is not None, **grid.sizes)
+    return dy
+
+
+def rest(y: Tensor, add: Sum, learned: Learned, running: Running, norm: Norm) -> tuple[Tensor, Tensor]:
+    grid, z = Grid(y, norm.members, sums=False), torch.empty_like(y)
+    total = y if add.x is None else torch.empty_like(y)
+    s, weight, bias, r = learned
+    tensors = (y, *add, total, s, weight, bias, *running, r, z)
+    flags = present(SUM=add.x, HAS_Q=add.q, HAS_S=s, AFFINE=weight, HAS_R=r)
+    rest_kernel[grid.programs](*tensors, *grid.extent, norm.eps, RELU=norm.relu, **flags, **grid.sizes)
+    return total, z
+
+
+def rest_gradient(
+    dz: Tensor, y: Tensor | None, learned: Learned, running: Running, norm: Norm, also: Tensor | None
+) -> Tensor:
+    grid, dy = Grid(dz, norm.members, sums=False), torch.empty_like(dz)
+    s, weight, bias, r = learned
+    tensors = (dz, y, s, weight, bias, *running, r, also, dy)
+    flags = present(RELU=y, HAS_S=s, AFFINE=weight, HAS_R=r, ALSO=also)
+    rest_gradient_kernel[grid.programs](*tensors, *grid.extent, norm.eps, **flags, **grid.sizes)
+    return dy
+
+
+def scaled_sum(y: Tensor, s: Tensor, x: Tensor | None) -> Tensor:
+    grid, z = Grid(y, s.shape[0], sums=False), torch.empty_like(y)
+    scaled_sum_kernel[grid.programs](y, s, x, z, *grid.extent, HAS_X=x is not None, **grid.sizes)
+    return z
+
+
+def scaled_gradient(g: Tensor, y: Tensor | None, s: Tensor) -> tuple[Tensor, Tensor | None]:
+    grid, dy = Grid(g, s.shape[0], sums=y is not None), torch.empty_like(g)
+    partial = None if y is None else floats(g, s.shape[0], grid.splits, grid.channels)
+    scaled_gradient_kernel[grid.programs](g, y, s, dy, partial, *grid.extent, SUMS=y is not None, **grid.sizes)
+    return dy, None if partial is None else partial.sum(1)
