@@ -79,11 +79,12 @@ def log_of(recipe: Recipe, student: bool, rng: np.random.Generator) -> list[dict
 
 
 def write_measurements(folder: Path, recipe: Recipe, what: str, rng: np.random.Generator) -> None:
-    """Every file of `measurements` that such a run can have."""
-    (folder / "measurements").mkdir(exist_ok=True)
+    """Every file of `measurements` that such a run can have; that of an ensemble is in a folder by its size."""
+    place = folder / "measurements" / (f"first-{recipe.members}" if what == "ensemble" else "")
+    place.mkdir(parents=True, exist_ok=True)
 
     def write(name: str, content: dict[str, Any]) -> None:
-        (folder / "measurements" / f"{name}.json").write_text(json.dumps({"version": 1} | content))
+        (place / f"{name}.json").write_text(json.dumps({"version": 1} | content))
 
     rows = [
         {"corruption": name, "severity": s, "acc": 0.6 - s / 10 + float(rng.normal()) / 30, "nll": 1.1 + s / 4}

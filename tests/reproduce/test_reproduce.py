@@ -36,6 +36,8 @@ class Kept:
 
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None: ...
 
+    def count(self, done: int, total: int, detail: str = "") -> None: ...
+
     def message(self, text: str) -> None:
         self.messages.append(text)
 

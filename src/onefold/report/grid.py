@@ -71,6 +71,8 @@ class Grid:
     rows: tuple[tuple[str, tuple[Number, ...]], ...]
     caption: str = ""
     first: str = "network"
+    folded: bool = False  # on a page it is opened by who wants it
+    other_images: bool = False  # than the paper's, whose numbers are then no measure of ours
 
     @property
     def compared(self) -> bool:

@@ -24,7 +24,7 @@ def collect(paths: Iterable[Path | str]) -> tuple[list[Answers], list[str]]:
     """Everything that answered under the folders, and a sentence for each run that is left out or incomplete.
 
     A folder is a run, or holds runs at any depth. Teachers that lie side by side also answer as ensembles of the first
-    2, 3, ... of them. Of a run, nothing is kept that grows with the number of its predictions.
+    1, 2, ... of them. Of a run, nothing is kept that grows with the number of its predictions.
     """
     answers: list[Answers] = []
     notes: list[str] = []
@@ -42,9 +42,12 @@ def collect(paths: Iterable[Path | str]) -> tuple[list[Answers], list[str]]:
             teachers.setdefault(run.parent, []).append(answer)
     for group in teachers.values():
         try:
-            answers += ensembles(group)
+            together = ensembles(group, notes)
         except (ValueError, OSError) as error:
             notes.append(str(error))
+            continue
+        answers += together
+        notes += [problem for answer in together[1:] for problem in answer.measurements.problems]
     return answers, notes
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from onefold.report.compare import reasons
 from onefold.report.grid import Grid
-from onefold.report.grids import inference
+from onefold.report.grids import checks_of, inference
 from onefold.report.table import Row, Section
 
 NEAR = 2.0  # of the paper's deviations
@@ -18,9 +18,10 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
     said = []
     singles, ensembles, students = (section.of_kind(kind) for kind in ("single", "ensemble", "student"))
     for student in students:
-        ensemble = next((row for row in ensembles if row.first.members == student.first.members), None)
-        if ensemble is not None and singles:
-            said.append(kept(student, ensemble, singles[0]))
+        ensemble = nearest(student, [row for row in ensembles if row.first.members == student.first.members])
+        single = nearest(student, singles)
+        if ensemble is not None and single is not None:
+            said.append(kept(student, ensemble, single))
         elif ensemble is not None:
             said.append(f"{student.label}: NLL {shown(student)}, against {shown(ensemble)} of the {ensemble.label}.")
         else:
@@ -31,9 +32,19 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
     said += reasons([answer for row in section.rows for answer in row.answers])
     said += noise(section)
     for row in students:
-        checks = [a.measurements.health for a in row.answers if a.measurements.health is not None]
-        said += [f"{row.label}: {warning}" for warning in dict.fromkeys(c.warning for c in checks) if warning]
+        warnings = dict.fromkeys(check.warning for check in checks_of(row))
+        said += [f"{row.label}: {warning}" for warning in warnings if warning]
     return said
+
+
+def nearest(student: Row, rows: list[Row]) -> Row | None:
+    """Of several the one whose recipe differs least from the student's: others were trained otherwise."""
+
+    def differing(row: Row) -> int:
+        ours, theirs = student.first.setting, row.first.setting
+        return sum(theirs[name] != value for name, value in ours.items() if name in theirs)
+
+    return min(rows, key=differing, default=None)
 
 
 def kept(student: Row, ensemble: Row, single: Row) -> str:
@@ -46,16 +57,18 @@ def kept(student: Row, ensemble: Row, single: Row) -> str:
     share = (alone - ours) / (alone - theirs)
     if share < 0:
         return f"{student.label} is worse than a single network by NLL, at {cost(student, ensemble)} ({numbers})."
+    percentage = f"{100 * share:.0f}%"
+    part = f"all and more ({percentage})" if round(100 * share) > 100 else percentage
     return (
-        f"{student.label} keeps {100 * share:.0f}% of the NLL gain that the {ensemble.label} has over a single "
-        f"network, at {cost(student, ensemble)} ({numbers}; {accuracy}{times(student, ensemble)})."
+        f"{student.label} keeps {part} of the NLL gain that the {ensemble.label} has over a single network, at "
+        f"{cost(student, ensemble)} ({numbers}; {accuracy}{times(student, ensemble)})."
     )
 
 
 def cost(student: Row, ensemble: Row) -> str:
     """The cost of an answer, by counting networks."""
     share = Fraction(student.first.passes, ensemble.first.passes)
-    return "the same cost" if share == 1 else f"{share} of the cost"
+    return "the ensemble's full cost" if share == 1 else f"{share} of the cost"
 
 
 def times(student: Row, ensemble: Row) -> str:
@@ -73,7 +86,8 @@ def milliseconds(row: Row) -> float | None:
 
 
 def against_paper(grids: list[Grid]) -> list[str]:
-    counted = [cell.in_deviations for grid in grids if grid.name != "costs" for _, cells in grid.rows for cell in cells]
+    alike = [grid for grid in grids if grid.name != "costs" and not grid.other_images]
+    counted = [cell.in_deviations for grid in alike for _, cells in grid.rows for cell in cells]
     known = [abs(value) for value in counted if value is not None]
     if not known:
         return []

@@ -27,9 +27,11 @@ AT_ONCE = 4
 
 
 class Stage(Progress, Protocol):
-    """Progress with a name that changes."""
+    """Progress with a name that changes, also of work that is counted."""
 
     def title(self, text: str) -> None: ...
+
+    def count(self, done: int, total: int, detail: str = "") -> None: ...
 
 
 @dataclass
