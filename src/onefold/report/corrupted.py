@@ -60,7 +60,9 @@ def by_corruption(section: Section) -> list[Grid]:
         lines = []
         for name in names:
             cells = [
-                number([means[column.key] for one in found if (means := of_one(one, name))], column.digits, column.scale)
+                number(
+                    [means[column.key] for one in found if (means := of_one(one, name))], column.digits, column.scale
+                )
                 for _, found in each
             ]
             lines.append((name + (" (extra)" if name in EXTRA else ""), tuple(cells)))

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from onefold.report.answers import Answers
 from onefold.report.compare import of_paper
-from onefold.report.grid import Grid, Number, number
 from onefold.report.corrupted import SHIFTED, by_corruption, corruption
+from onefold.report.grid import Grid, Number, number
 from onefold.report.measurements import Health
 from onefold.report.table import Column, Row, Section, headings
 
