@@ -164,6 +164,40 @@ def test_the_summary_says_how_much_is_kept(section: Section, tables: dict[str, G
     assert (int(counted[1]), int(counted[2])) == (len(known), sum(value <= 2 for value in known))
 
 
+def test_a_student_is_compared_with_what_was_trained_like_it(tmp_path: Path, write: WriteRun) -> None:
+    """A folder may hold the same rows of another length."""
+    for epochs, strength in ((60, 2.0), (200, 3.0)):
+        recipe = dataclasses.replace(cifar10(), epochs=epochs)
+        for m in range(4):
+            path = tmp_path / str(epochs) / "teachers" / f"teacher-{m}"
+            write(path, recipe, 0, member=m, strength=strength, measured=False)
+        write(tmp_path / str(epochs) / "student", recipe, 0, strength=strength + 0.1, measured=False)
+    (section,) = sections(collect([tmp_path])[0])
+    said = sentences(section, grids(section))
+    for epochs in (60, 200):
+        teachers = [tmp_path / str(epochs) / "teachers" / f"teacher-{m}" for m in range(4)]
+        alone, together = statistics.fmean(nll_of(path) for path in teachers), nll_of(*teachers)
+        share = (alone - nll_of(tmp_path / str(epochs) / "student")) / (alone - together)
+        (own,) = [s for s in said if s.startswith(f"LatentBE + TDiv-SDiv (epochs {epochs}) keeps")]
+        assert f"{100 * share:.0f}%" in own
+        base = f"Single network (epochs {epochs}): accuracy"
+        assert any(s.startswith(base) and f"NLL {alone:.4f}. Ensemble of 4" in s for s in said)
+        assert any(s.startswith(base) and s.endswith(f"NLL {together:.4f}.") for s in said)
+
+
+@pytest.mark.parametrize(
+    ("strength", "told"),
+    [(1.0, "is worse than a single network by NLL, at 1/2 of the cost"), (6.0, "keeps all and more (")],
+)
+def test_shares_below_none_and_above_all(tmp_path: Path, write: WriteRun, strength: float, told: str) -> None:
+    recipe = dataclasses.replace(cifar10(), members=2)
+    for m in range(2):
+        write(tmp_path / "teachers" / f"teacher-{m}", recipe, 0, member=m, measured=False)
+    write(tmp_path / "student", recipe, 0, strength=strength, measured=False)
+    (section,) = sections(collect([tmp_path])[0])
+    assert any(f"LatentBE + TDiv-SDiv {told}" in s for s in sentences(section, grids(section)))
+
+
 def test_warnings_of_the_health_check_are_said(everything: Path, tmp_path: Path, write: WriteRun) -> None:
     del everything
     run = write(tmp_path / "a", cifar10(), 0)

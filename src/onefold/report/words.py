@@ -15,19 +15,20 @@ NEAR = 2.0  # of the paper's deviations
 
 def sentences(section: Section, grids: list[Grid]) -> list[str]:
     """The summary: every student against the ensemble it learnt from, and everything against the paper."""
-    said = []
+    said: list[str] = []
     singles, ensembles, students = (section.of_kind(kind) for kind in ("single", "ensemble", "student"))
     for student in students:
         ensemble = nearest(student, [row for row in ensembles if row.first.members == student.first.members])
         single = nearest(student, singles)
         if ensemble is not None and single is not None:
+            said += [told] if (told := f"{described(single)} {described(ensemble)}") not in said else []
             said.append(kept(student, ensemble, single))
         elif ensemble is not None:
             said.append(f"{student.label}: NLL {shown(student)}, against {shown(ensemble)} of the {ensemble.label}.")
         else:
-            said.append(f"{student.label}: accuracy {percent(student)}, NLL {shown(student)}.")
+            said.append(described(student))
     if not students:
-        said += [f"{row.label}: accuracy {percent(row)}, NLL {shown(row)}." for row in section.rows]
+        said += [described(row) for row in section.rows]
     said += against_paper(grids)
     said += reasons([answer for row in section.rows for answer in row.answers])
     said += noise(section)
@@ -35,6 +36,11 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
         warnings = dict.fromkeys(check.warning for check in checks_of(row))
         said += [f"{row.label}: {warning}" for warning in warnings if warning]
     return said
+
+
+def described(row: Row) -> str:
+    label = row.label[0].upper() + row.label[1:]
+    return f"{label}: accuracy {percent(row)}, NLL {shown(row)}."
 
 
 def nearest(student: Row, rows: list[Row]) -> Row | None:
@@ -50,10 +56,12 @@ def nearest(student: Row, rows: list[Row]) -> Row | None:
 def kept(student: Row, ensemble: Row, single: Row) -> str:
     """How much of the ensemble's gain is left, and what it costs."""
     ours, theirs, alone = (mean(row, "nll") for row in (student, ensemble, single))
-    numbers = f"NLL {alone:.4f} of a single network, {theirs:.4f} of the {ensemble.label}, {ours:.4f} of the student"
-    accuracy = f"accuracy {percent(single)}, {percent(ensemble)} and {percent(student)}"
+    numbers = f"accuracy {percent(student)}, NLL {ours:.4f}{times(student, ensemble)}"
     if theirs >= alone:
-        return f"{student.label}: the {ensemble.label} is no better than a single network by NLL ({numbers})."
+        return (
+            f"{student.label}: {numbers}. The {ensemble.label} is no better than a single network by NLL, and there is "
+            "no gain to keep."
+        )
     share = (alone - ours) / (alone - theirs)
     if share < 0:
         return f"{student.label} is worse than a single network by NLL, at {cost(student, ensemble)} ({numbers})."
@@ -61,7 +69,7 @@ def kept(student: Row, ensemble: Row, single: Row) -> str:
     part = f"all and more ({percentage})" if round(100 * share) > 100 else percentage
     return (
         f"{student.label} keeps {part} of the NLL gain that the {ensemble.label} has over a single network, at "
-        f"{cost(student, ensemble)} ({numbers}; {accuracy}{times(student, ensemble)})."
+        f"{cost(student, ensemble)} ({numbers})."
     )
 
 

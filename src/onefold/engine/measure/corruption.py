@@ -44,12 +44,13 @@ def corruption(
     if done:
         progress.message(f"corruption: going on after {len(done)} corruptions and severities of {subject.path}")
     for place, (key, total, batches) in enumerate(sets(subject, data, folder, done)):
+        if key in done:
+            continue
         progress.count(place, total, key)
-        if key not in done:
-            name, severity = key.rsplit(" ", 1)
-            at = {"corruption": name, "severity": int(severity)}
-            rows[key] = [at | kept(metrics) for metrics in metrics_under(subject, batches)]
-            store.write_parts(NAME, about, rows)
+        name, severity = key.rsplit(" ", 1)
+        at = {"corruption": name, "severity": int(severity)}
+        rows[key] = [at | kept(metrics) for metrics in metrics_under(subject, batches)]
+        store.write_parts(NAME, about, rows)
     progress.count(1, 1)
     # The main one comes last: it forgets what was done in parts.
     for number, target in reversed(list(enumerate(subject.targets))):

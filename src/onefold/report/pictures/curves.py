@@ -102,7 +102,7 @@ def panel(title: str, lines: Lines, styles: dict[str, Style]) -> Panel:
 
 
 def draw(title: str, lines: Lines, styles: dict[str, Style], figure: FigureBase, palette: Palette) -> None:
-    axes = one_axes(figure, "epoch", title)
+    axes = one_axes(figure, "epoch", title.partition(",")[0] if title.startswith(LOSS) else title)
     for label, points in lines.items():
         line(axes, palette, styles[label], [x for x, _ in points], [y for _, y in points])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))

@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from matplotlib.figure import FigureBase
 
@@ -131,8 +132,8 @@ def draw_plane(plane: Plane, values: list[list[float]], figure: FigureBase, pale
     known = finite(value for row in values for value in row)
     low, high, top = min(known), max(known), highest(known)
     levels = [low + (top - low) * step / LEVELS for step in range(LEVELS + 1)]
-    looks = {"cmap": "cividis", "extend": "max" if top < high else "neither"}
-    filled = axes.contourf(plane.a, plane.b, values, levels=levels, **looks)
+    beyond: Literal["max", "neither"] = "max" if top < high else "neither"
+    filled = axes.contourf(plane.a, plane.b, values, levels=levels, cmap="cividis", extend=beyond)
     axes.contour(plane.a, plane.b, values, levels=levels, colors="#ffffff", linewidths=0.4)
     bar = figure.colorbar(filled, ax=axes, pad=0.03, format=short, ticks=levels[::3])
     for name, (a, b) in ((name, (p[0], p[1])) for name, p in plane.points.items()):
