@@ -46,7 +46,7 @@ class Kept:
 def small() -> Recipe:
     recipe = digits()
     optim = dataclasses.replace(recipe.optim, warmup_epochs=0, batch_size=100)
-    return dataclasses.replace(recipe, epochs=1, eval_every=1, optim=optim)
+    return dataclasses.replace(recipe, network="mlp", epochs=1, eval_every=1, optim=optim)
 
 
 ROWS = (StudentRow("kd", "kd", "none", 2), StudentRow("latentbe", "latentbe", "none", 2))
