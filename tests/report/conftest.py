@@ -71,6 +71,7 @@ def log_of(recipe: Recipe, student: bool, rng: np.random.Generator) -> list[dict
         lines.append({"kind": "val", **at, "acc": 1 - nll / 3, "nll": nll, "ece": 0.03})
         if student and recipe.distill.method in ("be", "latentbe"):
             lines.append({"kind": "diversity", **at, "train_div": 0.3 / epoch, "val_div": 0.4 / epoch})
+            lines[-1]["test_div"] = 0.5 / epoch
         if student and recipe.distill.perturbation != "none":
             name = recipe.distill.perturbation
             change = {"name": name, "tdiv_change": 0.2 + epoch / 100, "sdiv_change": 0.1 + epoch / 90}

@@ -232,6 +232,27 @@ def test_pictures_are_those_that_there_are_numbers_for(section: Section, tmp_pat
             assert re.search(r"\d", panel.description), picture.name
 
 
+def test_diversity_is_that_of_the_test_split_where_it_was_logged(tmp_path: Path, write: WriteRun) -> None:
+    run = write(tmp_path / "a", cifar10(), 0, measured=False)
+    for held_out, end in (("test", 0.5 / 12), ("validation", 0.4 / 12)):
+        (section,) = sections(collect([tmp_path])[0])
+        (picture,) = [picture for picture in pictures(section) if picture.name == "diversity"]
+        titles = [panel.title for panel in picture.panels]
+        assert titles == ["Div on training images", f"Div on {held_out} images", "validation NLL"]
+        assert picture.panels[1].description.endswith(f"to {end:.4g}.")
+        log = run.path / "metrics.jsonl"  # of an older version
+        log.write_text(re.sub(r', "test_div": [^}]*', "", log.read_text()))
+
+
+def test_losses_of_single_networks_are_apart(section: Section) -> None:
+    (learning,) = [picture for picture in pictures(section) if picture.name == "learning"]
+    titles = ["training loss, single networks", "training loss, students", "validation error, %", "validation NLL"]
+    assert [panel.title for panel in learning.panels] == titles
+    assert "single network from" in learning.panels[0].description
+    assert "single network" not in learning.panels[1].description
+    assert [label for label, _ in learning.legend] == [label for label in LABELS if label != "ensemble of 4"]
+
+
 def test_what_is_missing_comes_with_its_command(section: Section, tmp_path: Path, write: WriteRun) -> None:
     assert missing(section) == []
     write(tmp_path / "a", cifar10(), 0, measured=False)

@@ -322,6 +322,16 @@ def test_mistakes_are_told(words: list[str], told: str, tmp_path: Path, capsys: 
     assert told in capsys.readouterr().err
 
 
+def test_data_of_later_runs_are_looked_for_first(tmp_path: Path) -> None:
+    """Nobody wants to hear of it after the runs of another data set."""
+    settings = (*TINY.settings, Setting(cifar10, 2, 2, ()))
+    with pytest.raises(ValueError, match="cifar10"):
+        reproduce(
+            "tiny", tmp_path, stage=Kept(), table=Table(settings, 1), changes=Changes(root=str(tmp_path / "none"))
+        )
+    assert not any(tmp_path.iterdir())
+
+
 def test_data_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--data.root", str(tmp_path / "nothing"), "--out", str(tmp_path), "--device", "cpu"]
     assert main(["reproduce", "cifar10", *words]) == 2

@@ -82,7 +82,7 @@ def health(section: Section) -> Grid:
     return Grid("health", "Averaging health check", tuple(headings(SHIFTED)), tuple(lines), caption, "network")
 
 
-SPLITS = {"test": "the test split", "val": "the validation split"}
+SPLITS = {"test": "the test split", "val": "the validation split", "train": "training images"}
 
 
 def checks_of(row: Row) -> list[Health]:
