@@ -16,16 +16,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import io
 import json
 import os
 import shutil
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -168,9 +167,8 @@ class RunFolder:
     def write_predictions(self, split: str, labels: npt.NDArray[np.int64], logits: npt.NDArray[np.floating]) -> None:
         """Labels `[N]` and log-probabilities `[N, K]` of what the network answered for a split."""
         (self.path / "predictions").mkdir(exist_ok=True)
-        content = io.BytesIO()
-        np.savez(content, labels=labels, logits=logits)
-        write_aside(self.path / "predictions" / f"{split}.npz", content.getvalue())
+        path = self.path / "predictions" / f"{split}.npz"
+        write_aside(path, lambda file: np.savez(file, labels=labels, logits=logits))
 
     def predictions(self, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.floating]] | None:
         """Labels `[N]` and log-probabilities `[N, K]`, or None where the split was not evaluated."""
@@ -268,13 +266,16 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def write_aside(path: Path, content: bytes) -> None:
-    """Writes a file so that at every moment there is the old one or the new one, whole, under its name."""
+def write_aside(path: Path, content: bytes | Callable[[IO[bytes]], object]) -> None:
+    """Writes a file so that at every moment there is the old one or the new one, whole, under its name.
+
+    What does not fit into memory is given as a function that writes it.
+    """
     aside = path.with_name(path.name + ASIDE)
     try:
         with naming(path):
             with aside.open("wb") as file:
-                file.write(content)
+                file.write(content) if isinstance(content, bytes) else content(file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(aside, path)

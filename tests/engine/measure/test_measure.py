@@ -320,6 +320,17 @@ def test_health_in_full(run: Copied) -> None:
     assert read(be, "health")["ensemble"]["nll"] == pytest.approx(metrics["nll"], rel=1e-4)
 
 
+def test_nobody_is_warned_of_an_average_that_is_not_served(run: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onefold.engine.measure import health as module
+
+    monkeypatch.setattr(module, "warning_of", lambda *_: "averaging hurts")
+    for name, warning in (("latentbe", "averaging hurts"), ("be", None)):
+        path, heard = run(name), Heard()
+        health(*measured(path), heard)
+        assert read(path, "health")["warning"] == warning
+        assert len(heard.messages) == (warning is not None)
+
+
 def test_what_has_no_members(run: Copied) -> None:
     for name, why in (("kd", "method 'kd', whose student has no members"), ("teachers", "holds teachers")):
         subject, data = measured(run(name))
