@@ -110,8 +110,8 @@ def costs(section: Section) -> Grid:
     devices = dict.fromkeys(
         a.measurements.costs.device for r in section.rows for a in r.answers if a.measurements.costs
     )
-    caption = "How long training took (of an ensemble: of all its teachers), milliseconds an image, and how many "
-    caption += "networks an image goes through."
+    caption = "How long training took (of an ensemble: of all its teachers; of runs that took turns on a device: the "
+    caption += "share of each), milliseconds an image, and how many networks an image goes through."
     caption += f" Measured on {', '.join(devices)}." if devices else ""
     caption += " The paper's are of an RTX 3090." if any(c.paper for _, cells in lines for c in cells) else ""
     titles = (f"training, {unit}", *(f"ms/image, batch {batch}" for batch in batches), "passes")
