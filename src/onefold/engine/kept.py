@@ -15,42 +15,40 @@ Answered = tuple[Tensor, Tensor]  # labels [B] and log-probabilities [B, K] in f
 
 
 class Kept:
-    """Labels and log-probabilities, batch after batch."""
+    """Labels and log-probabilities, batch after batch.
+
+    No tensor of a later batch is held: small ones among the many large ones that come and go would keep the allocator
+    from using their room again, and memory would grow all the same.
+    """
 
     def __init__(self) -> None:
-        self.labels: list[Tensor] = []
-        self.logits: list[Tensor] = []
-        self.bytes, self.rows = 0, 0
+        self.labels, self.logits = bytearray(), bytearray()
+        self.rows, self.classes = 0, 0
         self.file: IO[bytes] | None = None
 
     def add(self, labels: Tensor, logits: Tensor) -> None:
-        self.labels.append(labels)
-        self.logits.append(logits)
-        self.bytes += logits.nbytes
-        if self.bytes > HELD:
-            self.spill()
-
-    def spill(self) -> None:
-        """Writes what is in memory to the end of the file."""
-        if self.file is None:
+        self.labels += labels.long().contiguous().numpy().tobytes()
+        self.rows, self.classes = self.rows + len(logits), logits.shape[1]
+        content = logits.float().contiguous().numpy()
+        if self.file is not None:
+            self.file.write(content.data)
+            return
+        self.logits += content.tobytes()
+        if len(self.logits) > HELD:
             self.file = tempfile.TemporaryFile()  # noqa: SIM115 -- closed when all is in it
-        for logits in self.logits:
-            self.file.write(logits.contiguous().numpy().data)
-            self.rows += len(logits)
-        classes = self.logits[-1].shape[1]
-        self.logits, self.bytes = [torch.empty(0, classes)], 0
+            self.file.write(self.logits)
+            self.logits = bytearray()
 
     def joined(self) -> Answered:
         """Labels `[N]` and log-probabilities `[N, K]`; those in the file come into memory where they are looked at."""
+        labels = torch.frombuffer(self.labels, dtype=torch.long) if self.labels else torch.empty(0, dtype=torch.long)
+        shape = self.rows, self.classes
         if self.file is None:
-            return torch.cat(self.labels), torch.cat(self.logits)
-        self.spill()
+            return labels, torch.frombuffer(self.logits, dtype=torch.float32).view(shape)
         self.file.flush()
-        shape = self.rows, self.logits[0].shape[1]
         with self.file:
             # Copied on writing: torch wants what it could write to.
-            logits = torch.from_numpy(np.memmap(self.file, np.float32, "c", 0, shape))
-        return torch.cat(self.labels), logits
+            return labels, torch.from_numpy(np.memmap(self.file, np.float32, "c", 0, shape))
 
 
 def kept(batches: Iterable[Answered]) -> Answered:
