@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from onefold.recipe import from_dict, leaves
 from onefold.report.answers import METHODS, PERTURBATIONS, SINGLE, SPEED, Answers
 from onefold.report.ensembles import ensembles, optional, shown
-from onefold.report.measured import measured
+from onefold.report.measured import measured, one_thread
 from onefold.report.measurements import read_measurements
 from onefold.report.stored import stored
 from onefold.report.unfinished import Unfinished
@@ -34,6 +34,7 @@ def collect(paths: Iterable[Path | str]) -> tuple[list[Answers], list[str]]:
     return gathered(paths)[:2]
 
 
+@one_thread()
 def gathered(paths: Iterable[Path | str]) -> Collected:
     """The same, and runs that are not finished but have a log to show.
 
