@@ -2,7 +2,7 @@
 
     python benchmarks/evaluate.py [--examples 10000 100000 1000000] [--classes 1000] [--what teachers run network end]
 
-teachers: DE-1 and DE-2 from the predictions of two teachers (8 GB for a million of 1,000 classes). run: a single run
+teachers: DE-1 and DE-2 from the predictions of two teachers (16 GB for a million of 1,000 classes). run: a single run
 from its predictions. network: `onefold.evaluate` of a small network, calibrated on as many examples as it is tested on.
 end: what the end of a training does with a test split of that size, predictions on the disk included. Each in a fresh
 process; tells the seconds and the most memory that was taken beside files the system maps.
@@ -30,7 +30,7 @@ ROWS = 10_000
 
 
 def write(folder: Path, examples: int, classes: int, seed: int) -> None:
-    """A finished run with predictions of a test split, written in pieces."""
+    """A finished run with predictions of a test split, and of a validation split as large, written in pieces."""
     (folder / "predictions").mkdir(parents=True)
     (folder / "recipe.json").write_text("{}")
     (folder / "result.json").write_text("{}")
@@ -39,14 +39,15 @@ def write(folder: Path, examples: int, classes: int, seed: int) -> None:
     labels = np.random.default_rng(99).integers(0, classes, examples)
     piece = draws.normal(size=(ROWS, classes)).astype(np.float32)
     piece -= np.log(np.exp(piece).sum(1, keepdims=True))
-    with zipfile.ZipFile(folder / "predictions" / "test.npz", "w") as archive:
-        with archive.open("labels.npy", "w", force_zip64=True) as file:
-            np.lib.format.write_array(file, labels)
-        with archive.open("logits.npy", "w", force_zip64=True) as file:
-            header = {"descr": "<f4", "fortran_order": False, "shape": (examples, classes)}
-            np.lib.format.write_array_header_2_0(file, header)
-            for begin in range(0, examples, ROWS):
-                file.write(piece[: min(ROWS, examples - begin)].tobytes())
+    for split in ("val", "test"):
+        with zipfile.ZipFile(folder / "predictions" / f"{split}.npz", "w") as archive:
+            with archive.open("labels.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, labels)
+            with archive.open("logits.npy", "w", force_zip64=True) as file:
+                header = {"descr": "<f4", "fortran_order": False, "shape": (examples, classes)}
+                np.lib.format.write_array_header_2_0(file, header)
+                for begin in range(0, examples, ROWS):
+                    file.write(piece[: min(ROWS, examples - begin)].tobytes())
 
 
 def own_memory() -> int:
