@@ -8,7 +8,8 @@ checkpoints/        last.safetensors, and best-STEP.safetensors
 model.safetensors   the ordinary network
 predictions/        NAME.npz: labels [N] and log-probabilities [N, K] of an evaluated split
 result.json         written last: a folder that has it is finished
-measurements/       NAME.json: what `onefold evaluate` has measured beside the predictions
+measurements/       NAME.json: what `onefold evaluate` has measured beside the predictions; of a folder of teachers
+                    first-M/NAME.json, for each ensemble of the first M
 """
 
 from __future__ import annotations

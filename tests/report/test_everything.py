@@ -127,6 +127,16 @@ def test_run_time(tables: dict[str, Grid]) -> None:
     assert [cell.mean for cell in rows["BE"]] == pytest.approx([2.0, 2.7, 0.3, 4])
 
 
+def test_hours_stand_beside_the_papers_however_short_they_are(tmp_path: Path, write: WriteRun) -> None:
+    run = write(tmp_path / "a", cifar100(), 0, measured=False)
+    run.write_json("result.json", {"seconds": 1260.0, "metrics": {}, "temperature": 1.0})
+    (section,) = sections(collect([tmp_path])[0])
+    (costs,) = [grid for grid in grids(section) if grid.name == "costs"]
+    assert costs.headings[0] == "training, h"
+    ((_, cells),) = costs.rows
+    assert (cells[0].text, cells[0].papers, cells[0].difference) == ("0.350", "5.3", "-4.950")
+
+
 def test_a_single_network_may_have_been_timed_with_the_ensemble(tmp_path: Path, write: WriteRun) -> None:
     for m in range(2):
         run = write(tmp_path / f"teacher-{m}", digits(), 0, member=m, measured=False)

@@ -95,10 +95,12 @@ def costs(section: Section) -> Grid:
     """Training time and milliseconds an image, as measured."""
     batches = sorted({batch for row in section.rows for a in row.answers for _, batch, _ in inference(a)})
     seconds = [a.seconds for row in section.rows for a in row.answers if a.seconds is not None]
-    unit, length = next(((u, s) for u, s in UNITS if max(seconds, default=0.0) >= s), UNITS[-1])
+    papers = [of_paper(row.first, table="costs") for row in section.rows]
+    # The paper's are hours, and stand beside ours whatever these are.
+    fitting = [(u, s) for u, s in UNITS if max(seconds, default=0.0) >= s or any("hours" in paper for paper in papers)]
+    unit, length = fitting[0] if fitting else UNITS[-1]
     lines = []
-    for row in section.rows:
-        paper = of_paper(row.first, table="costs")
+    for row, paper in zip(section.rows, papers, strict=True):
         taken = [a.seconds for a in row.answers if a.seconds is not None]
         cells = [number(taken, 3, 1 / length, paper.get("hours") if unit == "h" else None)]
         measured = [each for a in row.answers for each in inference(a)] or in_passing(section, row)
