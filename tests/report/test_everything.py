@@ -88,6 +88,17 @@ def test_the_papers_numbers_stand_beside_ours(tables: dict[str, Grid]) -> None:
     assert all(cell.paper is None for _, cells in tables["health"].rows for cell in cells)
 
 
+def test_a_deviation_that_the_paper_rounds_to_nothing_is_no_unit(tmp_path: Path, write: WriteRun) -> None:
+    distill = dataclasses.replace(cifar10().distill, method="aekd", perturbation="none")
+    write(tmp_path / "a", dataclasses.replace(cifar10(), distill=distill), 0, measured=False)
+    (section,) = sections(collect([tmp_path])[0])
+    ece = dict(grids(section)[0].rows)["AE-KD"][2]
+    assert ece.papers == "0.042 ± 0.000"
+    assert ece.in_deviations is None
+    assert ece.mean is not None
+    assert ece.difference == f"{ece.mean - 0.042:+.3f}"
+
+
 def test_other_recipes_are_not_compared(tmp_path: Path, write: WriteRun) -> None:
     write(tmp_path / "short", dataclasses.replace(cifar10(), epochs=60), 0, measured=False)
     write(tmp_path / "own", dataclasses.replace(cifar10(), network="wrn16x2"), 0, measured=False)

@@ -36,7 +36,9 @@ class Number:
         if self.paper is None:
             return ""
         digits = 2 if self.paper.metric == "ACC" else 1 if self.paper.metric.startswith("train") else 3
-        return f"{self.paper.mean:.{digits}f}" + (f" ± {self.paper.std:.{digits}f}" if self.paper.std else "")
+        return f"{self.paper.mean:.{digits}f}" + (
+            f" ± {self.paper.std:.{digits}f}" if self.paper.std is not None else ""
+        )
 
     @property
     def in_deviations(self) -> float | None:
