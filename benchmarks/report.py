@@ -1,6 +1,7 @@
 """How long a report over many runs takes, and how much memory one over a million predictions.
 
-    python benchmarks/report.py                 40 runs of CIFAR-10's size, with logs of 200 epochs
+    python benchmarks/report.py                 40 runs of CIFAR-10's size, with logs of 200 epochs, everything measured
+    python benchmarks/report.py --bare          the same without measurements, as runs are when they end
     python benchmarks/report.py --memory        10,000, 100,000 and 1,000,000 predictions of 1,000 classes: 4 GB of disk
 
 Times are those of the whole command in a fresh process, imports included, after one that leaves compiled modules
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from onefold.data.corrupt import CORRUPTIONS, EXTRA
 from onefold.recipe import DistillRecipe, Recipe, to_dict
 from onefold.recipes import cifar10
 from onefold.run import RunFolder
@@ -30,8 +32,10 @@ ROWS = [("kd", "none"), ("aekd", "none"), ("proxy-end2", "none"), ("be", "none")
 ROWS += [("latentbe", name) for name in ("none", "confods", "tdiv", "tdiv-sdiv")]
 
 
-def write_runs(root: Path, runs: int, examples: int, classes: int) -> None:
+def write_runs(root: Path, runs: int, examples: int, classes: int, bare: bool = False) -> None:
     """Four teachers, and students of nine methods with as many seeds as it takes."""
+    if not bare:
+        write_measurements(root / "teachers" / "measurements" / "first-4", "ensemble")
     for number in range(runs):
         method, perturbation = ROWS[(number - 4) % len(ROWS)]
         seed = (number - 4) // len(ROWS)
@@ -52,8 +56,50 @@ def write_runs(root: Path, runs: int, examples: int, classes: int) -> None:
         lines += [
             json.dumps({"kind": "val", "step": 352 * e, "epoch": e, "acc": 0.9, "nll": 1 / e}) for e in range(1, 201)
         ]
+        members = number >= 4 and method in ("be", "latentbe")
+        for e in range(2, 201, 2) if members else ():
+            at = {"step": 352 * e, "epoch": e}
+            lines.append(json.dumps({"kind": "diversity", **at, "train_div": 1 / e, "test_div": 2 / e}))
+            lines.append(json.dumps({"kind": "perturbation", **at, "tdiv_change": 1 / e, "sdiv_change": 2 / e}))
         (run.path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+        if not bare:
+            write_measurements(run.path / "measurements", method if number >= 4 else "single")
         run.write_json("result.json", {"seconds": 100.0, "metrics": {}, "temperature": 1.0})
+
+
+def write_measurements(folder: Path, what: str) -> None:
+    """Every file that `onefold evaluate --all` leaves, of the size it has."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(len(what))
+
+    def write(name: str, content: dict[str, object]) -> None:
+        (folder / f"{name}.json").write_text(json.dumps({"version": 1} | content))
+
+    def some(*shape: int) -> object:
+        return (0.1 + rng.random(shape)).tolist()
+
+    names, metrics = (*CORRUPTIONS, *EXTRA), {"acc": 0.6, "nll": 1.3, "ece": 0.1}
+    rows = [{"corruption": name, "severity": s} | metrics for name in names for s in range(1, 6)]
+    write("corruption", {"source": "generated, seed 0", "rows": rows})
+    entropy = {"edges": np.linspace(0, 2.3, 51).tolist(), "counts": some(50)}
+    scores = {key: {"auroc": 0.9, "aupr": 0.9, "fpr95": 0.3} for key in ("entropy", "max_probability")}
+    sets = [{"name": name, "entropy": entropy, "scores": scores} for name in ("svhn", "tiny-imagenet", "lsun")]
+    write("ood", {"inside": {"name": "cifar10 test", "entropy": entropy}, "sets": sets})
+    named = {"latentbe": "collapsed", "be": "be", "ensemble": "ensemble"}.get(what, "single")
+    times = [{"what": named, "batch": batch, "ms_per_image": 0.1} for batch in (1, 128)]
+    write("costs", {"device": "a device", "train_seconds": 100.0, "inference": times})
+    if what not in ("be", "latentbe"):
+        return
+    splits = [(split, again) for split in ("train", "test") for again in (False, True)]
+    curves = [{"split": s, "reestimated": a, "error": some(21), "nll": some(21)} for s, a in splits]
+    average: dict[str, object] = {"t": None, "test": {"error": 0.1, "nll": 0.3}, "train": {"error": 0.1, "nll": 0.3}}
+    grid = np.linspace(-0.5, 1.5, 11).tolist()
+    corners = {"0": [0, 0], "1": [1, 0], "2": [0, 1], "average": [1 / 3, 1 / 3]}
+    plane = {"a": grid, "b": grid, "error": some(11, 11), "nll": some(11, 11), "points": corners}
+    line = {"members": [0, 1], "t": np.linspace(-0.5, 1.5, 21).tolist(), "curves": curves}
+    write("subspace", line | {"average": average, "plane": plane})
+    health = {"members": [metrics] * 4, "ensemble": metrics, "collapsed": metrics, "collapsed_reestimated": metrics}
+    write("health", health | {"warning": None, "split": "test"})
 
 
 def replaced(recipe: Recipe, method: str, perturbation: str, seed: int) -> Recipe:
@@ -109,6 +155,7 @@ def timed(folder: Path, out: Path) -> tuple[float, float, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--bare", action="store_true")
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
@@ -121,7 +168,7 @@ def main() -> None:
                 seconds, _, largest = timed(root / str(examples), root / "report.html")
                 print(f"{examples:>9,} predictions of 1,000 classes: {seconds:6.1f} s, {largest / 1024:7.0f} MiB")
             return
-        write_runs(root, chosen.runs, 10_000, chosen.classes)
+        write_runs(root, chosen.runs, 10_000, chosen.classes, chosen.bare)
         each = [timed(root, root / "report.html") for _ in range(chosen.rounds + 1)][1:]
         shown = ", ".join(f"{seconds:.2f} ({busy:.2f})" for seconds, busy, _ in each)
         print(f"{chosen.runs} runs: {shown} s (of the processors), {max(size for *_, size in each) / 1024:.0f} MiB")

@@ -54,7 +54,7 @@ def test_all(runs: tuple[Path, Path], tmp_path: Path, capsys: Capture, monkeypat
     assert "holds teachers, which share no weights" in told.err
     for name in NAMES:
         assert read(student, name)["version"] == 1
-    for name in ("corruption", "costs", "ood", "members"):
+    for name in ("first-2/corruption", "first-2/costs", "first-2/ood", "members"):
         assert read(teachers, name)["version"] == 1
     rows = read(student, "corruption")["rows"]
     assert [(row["corruption"], row["severity"]) for row in rows] == [

@@ -18,12 +18,13 @@ from onefold.engine.distributed import World, device_here, world_here
 from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
-from onefold.engine.evaluate import answers
+from onefold.engine.evaluate import answered, streamed
 from onefold.engine.event_files import check_log
 from onefold.engine.factories import OptimizerFactory, SchedulerFactory
+from onefold.engine.kept import kept
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, check_pair, method_named, perturbation_named
-from onefold.metrics import evaluate_predictions, log_mean_probabilities
+from onefold.metrics import fit_temperature, log_mean_probabilities
 from onefold.perturb import PIXELS, InputSpace
 from onefold.recipe import OptimRecipe
 from onefold.run import RunFolder
@@ -183,15 +184,15 @@ def evaluate(
     splits = {"test": as_split(test, "test")}
     if calibrate_on is not None:
         splits["val"] = as_split(calibrate_on, "calibrate_on")
+    options: dict[str, Any] = {"train": False, "device": place, "workers": workers}
+    loaders = {name: loader_for(split, batch_size, **options) for name, split in splits.items()}
     with placed(module, place):
         ensemble = as_ensemble(module)
-        found = {
-            name: answers(ensemble, predict, loader_for(s, batch_size, train=False, device=place, workers=workers))
-            for name, s in splits.items()
-        }
-    labels, logits = found["test"]
-    val_labels, val_logits = found.get("val", (None, None))
-    return evaluate_predictions(logits, labels, val_logits=val_logits, val_labels=val_labels)
+        temperature: float | None = None
+        if "val" in loaders:
+            labels, logits = kept(answered(ensemble, predict, loaders["val"]))
+            temperature = fit_temperature(logits, labels)
+        return streamed(answered(ensemble, predict, loaders["test"]), temperature)
 
 
 def as_ensemble(module: nn.Module) -> Ensemble:

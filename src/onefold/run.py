@@ -8,7 +8,8 @@ checkpoints/        last.safetensors, and best-STEP.safetensors
 model.safetensors   the ordinary network
 predictions/        NAME.npz: labels [N] and log-probabilities [N, K] of an evaluated split; see onefold.predictions
 result.json         written last: a folder that has it is finished
-measurements/       NAME.json: what `onefold evaluate` has measured beside the predictions
+measurements/       NAME.json: what `onefold evaluate` has measured beside the predictions; of a folder of teachers
+                    first-M/NAME.json, for each ensemble of the first M
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from onefold.predictions import Labels, Logits, plain, whole
+from onefold.predictions import Labels, Logits, whole, write_plain
 
 ASIDE = ".writing"
 # Where a run happens and how its data get there; what comes out is the same.
@@ -167,7 +168,7 @@ class RunFolder:
     def write_predictions(self, split: str, labels: Labels, logits: Logits) -> None:
         """Labels `[N]` and log-probabilities `[N, K]` of what the network answered for a split."""
         (self.path / "predictions").mkdir(exist_ok=True)
-        write_aside(self.predictions_file(split), plain(labels, logits))
+        write_aside(self.predictions_file(split), lambda file: write_plain(file, labels, logits))
 
     def predictions(self, split: str) -> tuple[Labels, Logits] | None:
         """Labels `[N]` and log-probabilities `[N, K]`, or None where the split was not evaluated."""
@@ -228,13 +229,16 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def write_aside(path: Path, content: bytes) -> None:
-    """Writes a file so that at every moment there is the old one or the new one, whole, under its name."""
+def write_aside(path: Path, content: bytes | Callable[[IO[bytes]], object]) -> None:
+    """Writes a file so that at every moment there is the old one or the new one, whole, under its name.
+
+    What does not fit into memory is given as a function that writes it.
+    """
     aside = path.with_name(path.name + ASIDE)
     try:
         with naming(path):
             with aside.open("wb") as file:
-                file.write(content)
+                file.write(content) if isinstance(content, bytes) else content(file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(aside, path)

@@ -47,6 +47,17 @@ def test_a_known_set_is_its_test_split() -> None:
     assert torch.equal(found.x, test.x)
 
 
+def test_a_name_is_a_folder_under_the_root(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"lsun: expected a folder of its images at .*lsun, and there is none"):
+        outside("lsun", tmp_path)
+    picture(tmp_path / "lsun" / "bedroom" / "a.png")
+    found = outside("lsun", tmp_path)
+    assert isinstance(found, ImageFiles)
+    assert len(found) == 1
+    picture(tmp_path / "digits" / "a.png")
+    assert isinstance(outside("digits", tmp_path), Arrays)  # a known set is itself
+
+
 def test_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected a folder of images"):
         outside(f"folder:{tmp_path}/no")

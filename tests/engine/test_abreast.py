@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from onefold.engine import Interrupted, conduct
-from onefold.engine.abreast import Together, abreast, alone
+from onefold.engine.abreast import Together, abreast, alone, sharing
 from onefold.engine.conduct import conducting
+from onefold.engine.loop import Pace
 from onefold.run import RunFolder
 
 CPU = torch.device("cpu")
@@ -29,6 +30,28 @@ def test_every_run_ends_with_its_own_bits(make_job: Any) -> None:
         assert one.metrics == other.metrics
         for name, value in one.model.state_dict().items():
             assert torch.equal(value, other.model.state_dict()[name]), name
+
+
+def test_time_is_shared_among_those_who_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they took as long as the clock says."""
+    now = 100.0
+    monkeypatch.setattr("onefold.engine.loop.time.monotonic", lambda: now)
+
+    def run(steps: int) -> Generator[None, None, float]:
+        nonlocal now
+        pace = Pace(0, 7.0)  # seconds from before an interruption
+        for _ in range(steps):
+            now += 1.0
+            pace.seconds()
+            yield
+        return pace.seconds()
+
+    assert alone(run(5)) == 12.0
+    now = 100.0
+    short, long = abreast([run(4), run(10)], CPU)
+    assert short + long - 2 * 7 == pytest.approx(now - 100, abs=1.0)  # the first begins before the second does
+    assert short < long < 7 + 14
+    assert sharing() == 1
 
 
 def test_one_that_fails_lets_the_others_finish(make_job: Any, tmp_path: Path) -> None:

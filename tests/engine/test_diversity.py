@@ -54,13 +54,14 @@ def test_the_numbers_are_those_of_a_plain_loop(make_job: Any) -> None:
         assert torch.equal(torch.get_rng_state(), before)
     assert again == [diversity, perturbation]
     assert log.images is not None
-    x, val = log.images["train"], log.images["val"]
-    assert (len(x), len(val)) == (60, 30)  # all there are, fewer than wanted
+    x, val, test = (log.images[split] for split in ("train", "val", "test"))
+    assert (len(x), len(val), len(test)) == (60, 30, 40)  # all there are, fewer than wanted
     student, teachers = training.student.at_rest, job.teachers
     assert teachers is not None
     with torch.no_grad():
         assert diversity["train_div"] == pytest.approx(pairs(student(x)), rel=1e-4)
         assert diversity["val_div"] == pytest.approx(pairs(student(val)), rel=1e-4)
+        assert diversity["test_div"] == pytest.approx(pairs(student(test)), rel=1e-4)
         assert perturbation["tdiv_before"] == pytest.approx(pairs(teachers(x)), rel=1e-3)
     assert diversity["kind"] == "diversity"
     assert (perturbation["kind"], perturbation["name"]) == ("perturbation", "gaussian")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from onefold.data import Arrays, loader_for
+from onefold.engine import conduct
 from onefold.engine.averaging import averaging_health, hurts, warning_of
 from onefold.engine.reestimate import reestimate
 from onefold.ensemble import batch_ensemble, collapse, subnetwork
+from onefold.run import RunFolder
 
 
 def batches(*sizes: int) -> list[Tensor]:
@@ -126,3 +130,22 @@ def test_advice_follows_from_what_helps() -> None:
     assert told is not None
     assert "ACC 50.00%" in told
     assert all(word in told for word in ("--optim.weight-decay", "--optim.lr", "--epochs", "not enough"))
+
+
+@pytest.mark.parametrize(
+    ("left_out", "split", "count"), [((), "val", 30), (("val",), "test", 40), (("val", "test"), "train", 60)]
+)
+def test_every_run_whose_members_are_averaged_ends_with_it(
+    make_job: Any, tmp_path: Path, left_out: tuple[str, ...], split: str, count: int
+) -> None:
+    job = make_job(**dict.fromkeys(left_out))
+    conduct(job, RunFolder(tmp_path), {"recipe": 1})
+    found = json.loads((tmp_path / "measurements" / "health.json").read_text())
+    assert (found["split"], found["count"], len(found["members"])) == (split, count, 2)
+    assert found["collapsed_reestimated"].keys() == {"acc", "nll", "ece"}
+
+
+@pytest.mark.parametrize("method", ["be", "kd"])
+def test_and_no_other_does(make_job: Any, tmp_path: Path, method: str) -> None:
+    conduct(make_job(method, "none"), RunFolder(tmp_path), {"recipe": 1})
+    assert not (tmp_path / "measurements").exists()

@@ -71,6 +71,7 @@ def log_of(recipe: Recipe, student: bool, rng: np.random.Generator) -> list[dict
         lines.append({"kind": "val", **at, "acc": 1 - nll / 3, "nll": nll, "ece": 0.03})
         if student and recipe.distill.method in ("be", "latentbe"):
             lines.append({"kind": "diversity", **at, "train_div": 0.3 / epoch, "val_div": 0.4 / epoch})
+            lines[-1]["test_div"] = 0.5 / epoch
         if student and recipe.distill.perturbation != "none":
             name = recipe.distill.perturbation
             change = {"name": name, "tdiv_change": 0.2 + epoch / 100, "sdiv_change": 0.1 + epoch / 90}
@@ -79,11 +80,12 @@ def log_of(recipe: Recipe, student: bool, rng: np.random.Generator) -> list[dict
 
 
 def write_measurements(folder: Path, recipe: Recipe, what: str, rng: np.random.Generator) -> None:
-    """Every file of `measurements` that such a run can have."""
-    (folder / "measurements").mkdir(exist_ok=True)
+    """Every file of `measurements` that such a run can have; that of an ensemble is in a folder by its size."""
+    place = folder / "measurements" / (f"first-{recipe.members}" if what == "ensemble" else "")
+    place.mkdir(parents=True, exist_ok=True)
 
     def write(name: str, content: dict[str, Any]) -> None:
-        (folder / "measurements" / f"{name}.json").write_text(json.dumps({"version": 1} | content))
+        (place / f"{name}.json").write_text(json.dumps({"version": 1} | content))
 
     rows = [
         {"corruption": name, "severity": s, "acc": 0.6 - s / 10 + float(rng.normal()) / 30, "nll": 1.1 + s / 4}

@@ -65,8 +65,8 @@ def test_rows_and_numbers(everything: Path, section: Section, tables: dict[str, 
     students = [nll_of(everything / f"seed-{seed}" / "latentbe-tdiv-sdiv") for seed in range(2)]
     assert results["LatentBE + TDiv-SDiv"][1].mean == pytest.approx(statistics.fmean(students), rel=1e-6)
     sizes = dict(tables["ensembles"].rows)
-    assert list(sizes) == ["single network", "ensemble of 2", "ensemble of 3", "ensemble of 4"]
-    for m in (2, 3):
+    assert list(sizes) == ["ensemble of 1", "ensemble of 2", "ensemble of 3", "ensemble of 4"]
+    for m in (1, 2, 3):
         assert sizes[f"ensemble of {m}"][1].mean == pytest.approx(nll_of(*teachers[:m]), rel=1e-6)
 
 
@@ -84,7 +84,19 @@ def test_the_papers_numbers_stand_beside_ours(tables: dict[str, Grid]) -> None:
     assert results["BE"][4].papers == "0.011 ± 0.001"
     assert dict(tables["corruption"].rows)["LatentBE + TDiv-SDiv"][1].papers == "1.237 ± 0.024"
     assert dict(tables["ensembles"].rows)["ensemble of 3"][2].papers == "0.011"
+    assert dict(tables["ensembles"].rows)["ensemble of 1"][1].papers == "0.271"  # DE-1, which is not the mean of all
     assert all(cell.paper is None for _, cells in tables["health"].rows for cell in cells)
+
+
+def test_a_deviation_that_the_paper_rounds_to_nothing_is_no_unit(tmp_path: Path, write: WriteRun) -> None:
+    distill = dataclasses.replace(cifar10().distill, method="aekd", perturbation="none")
+    write(tmp_path / "a", dataclasses.replace(cifar10(), distill=distill), 0, measured=False)
+    (section,) = sections(collect([tmp_path])[0])
+    ece = dict(grids(section)[0].rows)["AE-KD"][2]
+    assert ece.papers == "0.042 ± 0.000"
+    assert ece.in_deviations is None
+    assert ece.mean is not None
+    assert ece.difference == f"{ece.mean - 0.042:+.3f}"
 
 
 def test_other_recipes_are_not_compared(tmp_path: Path, write: WriteRun) -> None:
@@ -126,14 +138,25 @@ def test_run_time(tables: dict[str, Grid]) -> None:
     assert [cell.mean for cell in rows["BE"]] == pytest.approx([2.0, 2.7, 0.3, 4])
 
 
+def test_hours_stand_beside_the_papers_however_short_they_are(tmp_path: Path, write: WriteRun) -> None:
+    run = write(tmp_path / "a", cifar100(), 0, measured=False)
+    run.write_json("result.json", {"seconds": 1260.0, "metrics": {}, "temperature": 1.0})
+    (section,) = sections(collect([tmp_path])[0])
+    (costs,) = [grid for grid in grids(section) if grid.name == "costs"]
+    assert costs.headings[0] == "training, h"
+    ((_, cells),) = costs.rows
+    assert (cells[0].text, cells[0].papers, cells[0].difference) == ("0.350", "5.3", "-4.950")
+
+
 def test_a_single_network_may_have_been_timed_with_the_ensemble(tmp_path: Path, write: WriteRun) -> None:
     for m in range(2):
         run = write(tmp_path / f"teacher-{m}", digits(), 0, member=m, measured=False)
         run.write_json("result.json", {"seconds": 30.0, "metrics": {}, "temperature": 1.0})
-    (tmp_path / "measurements").mkdir()
+    folder = tmp_path / "measurements" / "first-2"
+    folder.mkdir(parents=True)
     times = [{"what": what, "batch": 8, "ms_per_image": ms} for what, ms in (("single", 0.2), ("ensemble", 0.4))]
     content = {"version": 1, "device": "x", "train_seconds": 1.0, "inference": times}
-    (tmp_path / "measurements" / "costs.json").write_text(json.dumps(content))
+    (folder / "costs.json").write_text(json.dumps(content))
     (section,) = sections(collect([tmp_path])[0])
     (costs,) = [grid for grid in grids(section) if grid.name == "costs"]
     assert costs.headings == ("training, min", "ms/image, batch 8", "passes")
@@ -154,12 +177,46 @@ def test_the_summary_says_how_much_is_kept(section: Section, tables: dict[str, G
     )
     assert latent.startswith(start)
     assert "0.110 ms an image against 0.410" in latent
-    assert any(sentence.startswith("BE keeps") and "at the same cost" in sentence for sentence in said)
+    assert any(sentence.startswith("BE keeps") and "at the ensemble's full cost" in sentence for sentence in said)
     counted = re.search(r"Of (\d+) numbers that the paper gives with a deviation, (\d+) are", " ".join(said))
     assert counted is not None
     cells = [cell for name in ("results", "ensembles", "corruption") for _, row in tables[name].rows for cell in row]
     known = [abs(c.in_deviations) for c in cells if c.in_deviations is not None]
     assert (int(counted[1]), int(counted[2])) == (len(known), sum(value <= 2 for value in known))
+
+
+def test_a_student_is_compared_with_what_was_trained_like_it(tmp_path: Path, write: WriteRun) -> None:
+    """A folder may hold the same rows of another length."""
+    for epochs, strength in ((60, 2.0), (200, 3.0)):
+        recipe = dataclasses.replace(cifar10(), epochs=epochs)
+        for m in range(4):
+            path = tmp_path / str(epochs) / "teachers" / f"teacher-{m}"
+            write(path, recipe, 0, member=m, strength=strength, measured=False)
+        write(tmp_path / str(epochs) / "student", recipe, 0, strength=strength + 0.1, measured=False)
+    (section,) = sections(collect([tmp_path])[0])
+    said = sentences(section, grids(section))
+    for epochs in (60, 200):
+        teachers = [tmp_path / str(epochs) / "teachers" / f"teacher-{m}" for m in range(4)]
+        alone, together = statistics.fmean(nll_of(path) for path in teachers), nll_of(*teachers)
+        share = (alone - nll_of(tmp_path / str(epochs) / "student")) / (alone - together)
+        (own,) = [s for s in said if s.startswith(f"LatentBE + TDiv-SDiv (epochs {epochs}) keeps")]
+        assert f"{100 * share:.0f}%" in own
+        base = f"Single network (epochs {epochs}): accuracy"
+        assert any(s.startswith(base) and f"NLL {alone:.4f}. Ensemble of 4" in s for s in said)
+        assert any(s.startswith(base) and s.endswith(f"NLL {together:.4f}.") for s in said)
+
+
+@pytest.mark.parametrize(
+    ("strength", "told"),
+    [(1.0, "is worse than a single network by NLL, at 1/2 of the cost"), (6.0, "keeps all and more (")],
+)
+def test_shares_below_none_and_above_all(tmp_path: Path, write: WriteRun, strength: float, told: str) -> None:
+    recipe = dataclasses.replace(cifar10(), members=2)
+    for m in range(2):
+        write(tmp_path / "teachers" / f"teacher-{m}", recipe, 0, member=m, measured=False)
+    write(tmp_path / "student", recipe, 0, strength=strength, measured=False)
+    (section,) = sections(collect([tmp_path])[0])
+    assert any(f"LatentBE + TDiv-SDiv {told}" in s for s in sentences(section, grids(section)))
 
 
 def test_warnings_of_the_health_check_are_said(everything: Path, tmp_path: Path, write: WriteRun) -> None:
@@ -194,6 +251,27 @@ def test_pictures_are_those_that_there_are_numbers_for(section: Section, tmp_pat
     for picture in pictures(section):
         for panel in picture.panels:
             assert re.search(r"\d", panel.description), picture.name
+
+
+def test_diversity_is_that_of_the_test_split_where_it_was_logged(tmp_path: Path, write: WriteRun) -> None:
+    run = write(tmp_path / "a", cifar10(), 0, measured=False)
+    for held_out, end in (("test", 0.5 / 12), ("validation", 0.4 / 12)):
+        (section,) = sections(collect([tmp_path])[0])
+        (picture,) = [picture for picture in pictures(section) if picture.name == "diversity"]
+        titles = [panel.title for panel in picture.panels]
+        assert titles == ["Div on training images", f"Div on {held_out} images", "validation NLL"]
+        assert picture.panels[1].description.endswith(f"to {end:.4g}.")
+        log = run.path / "metrics.jsonl"  # of an older version
+        log.write_text(re.sub(r', "test_div": [^}]*', "", log.read_text()))
+
+
+def test_losses_of_single_networks_are_apart(section: Section) -> None:
+    (learning,) = [picture for picture in pictures(section) if picture.name == "learning"]
+    titles = ["training loss, single networks", "training loss, students", "validation error, %", "validation NLL"]
+    assert [panel.title for panel in learning.panels] == titles
+    assert "single network from" in learning.panels[0].description
+    assert "single network" not in learning.panels[1].description
+    assert [label for label, _ in learning.legend] == [label for label in LABELS if label != "ensemble of 4"]
 
 
 def test_what_is_missing_comes_with_its_command(section: Section, tmp_path: Path, write: WriteRun) -> None:

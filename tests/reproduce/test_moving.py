@@ -44,6 +44,8 @@ class Quiet:
 
     def update(self, *_: float) -> None: ...
 
+    def count(self, done: int, total: int, detail: str = "") -> None: ...
+
     def message(self, text: str) -> None:
         self.messages.append(text)
 

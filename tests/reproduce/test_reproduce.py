@@ -36,6 +36,8 @@ class Kept:
 
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None: ...
 
+    def count(self, done: int, total: int, detail: str = "") -> None: ...
+
     def message(self, text: str) -> None:
         self.messages.append(text)
 
@@ -318,6 +320,16 @@ def test_dry_run_lists_every_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_mistakes_are_told(words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", *words, *(["--out", str(tmp_path)] if words else [])]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_data_of_later_runs_are_looked_for_first(tmp_path: Path) -> None:
+    """Nobody wants to hear of it after the runs of another data set."""
+    settings = (*TINY.settings, Setting(cifar10, 2, 2, ()))
+    with pytest.raises(ValueError, match="cifar10"):
+        reproduce(
+            "tiny", tmp_path, stage=Kept(), table=Table(settings, 1), changes=Changes(root=str(tmp_path / "none"))
+        )
+    assert not any(tmp_path.iterdir())
 
 
 def test_data_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from onefold.cli.tables import section_table
 from onefold.cli.terminal import display, say
 from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
-from onefold.reproduce import TABLES, Changes, Task, reproduce, tasks_of
+from onefold.reproduce import TABLES, Changes, Measuring, Task, measurings_of, reproduce, tasks_of
 
 
 def run(request: Reproduce, out: Console) -> None:
@@ -30,8 +30,9 @@ def run(request: Reproduce, out: Console) -> None:
     tasks = tasks_of(TABLES[request.table], folder, changes)
     for task in tasks:
         task.check()
+    measurings = measurings_of(TABLES[request.table], tasks)
     if request.dry_run:
-        out.print(plan_table(tasks))
+        out.print(plan_table(tasks, measurings))
         say(told(tasks))
         return
     device_named(request.device)  # refused before data are read
@@ -50,9 +51,9 @@ def run(request: Reproduce, out: Console) -> None:
         say(f"stopped after {request.minutes:g} minutes with everything saved; the same command goes on")
     if missing:
         say(f"{missing} of {len(tasks)} runs are still to be done")
-    also = TABLES[request.table].also
-    if also and not missing:
-        say(f"the table also needs {also}; the page says how to measure what is missing")
+    unmeasured = sum(not each.done for each in measurings)
+    if unmeasured and not missing:
+        say(f"{unmeasured} of {len(measurings)} measurements are still to be done")
     if made.page is not None:
         out.print(str(made.page), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
@@ -80,14 +81,16 @@ def words(listed: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (listed or "").split(",") if word.strip())
 
 
-def plan_table(tasks: Sequence[Task]) -> Table:
-    """Every run with its state and what it costs."""
+def plan_table(tasks: Sequence[Task], measurings: Sequence[Measuring] = ()) -> Table:
+    """Every run with its state and what it costs, and what is measured of it afterwards."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for heading, justify in (("run", "left"), ("state", "left"), ("passes", "right"), ("folder", "left")):
         table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for task in tasks:
         state, _ = task.state()
         table.add_row(Text(task.title), state, f"{task.passes:,}", Text(shlex.quote(str(task.run))))
+    for each in measurings:
+        table.add_row(Text(each.title), "done" if each.done else "to do", "", Text(shlex.quote(str(each.path))))
     return table
 
 

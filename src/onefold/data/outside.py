@@ -14,9 +14,10 @@ from onefold.data.folder import ENDINGS, files_below
 from onefold.data.npz import as_examples
 from onefold.data.options import Progress
 from onefold.data.pictures import ImageFiles
-from onefold.data.specs import load
+from onefold.data.specs import READERS, load
 from onefold.data.split import Arrays
 
+UNPACKED = ("lsun",)  # comes as a database, which is unpacked first
 KEYS = ("test_x", "x", "images")  # of an .npz file, the first that is there
 
 
@@ -29,12 +30,21 @@ def outside(
     progress: Progress | None = None,
 ) -> Arrays | Dataset[Any]:
     """The test split of a known data set; of `folder:PATH` all images below PATH/test, or below PATH where there is no
-    such folder; of `npz:PATH` the array test_x, x, images, or the only one."""
+    such folder; of `npz:PATH` the array test_x, x, images, or the only one. Another name, such as `lsun`, is that of a
+    folder of images under `root`."""
     kind, colon, rest = spec.partition(":")
     if colon and kind == "folder":
         return images_below(spec, Path(rest).expanduser())
     if colon and kind == "npz":
         return array_of(spec, Path(rest).expanduser())
+    folder = Path(root).expanduser() / spec
+    if not colon and spec not in READERS and folder.is_dir():
+        return images_below(spec, folder)
+    if spec in UNPACKED:
+        raise ValueError(
+            f"{spec}: expected a folder of its images at {folder}, and there is none; unpack its test images there, or "
+            f"say where they are with {spec}=folder:PATH"
+        )
     given: dict[str, Any] = {"download": download, "skip_unreadable": skip_unreadable}
     test = load(spec, root, progress=progress, **given).test
     assert not isinstance(test, DataLoader), "sources are no loaders"

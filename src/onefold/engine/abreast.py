@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -13,6 +13,14 @@ from onefold.engine.progress import Progress
 
 Value = TypeVar("Value")
 Going = Generator[None, None, Value]  # yields after every step, and returns what came out
+
+
+ABREAST: list[int] = []  # how many take turns, innermost last
+
+
+def sharing() -> int:
+    """How many runs share the device with the one that asks, itself included."""
+    return ABREAST[-1] if ABREAST else 1
 
 
 def alone(run: Going[Value]) -> Value:
@@ -38,23 +46,35 @@ def abreast(runs: Sequence[Going[Value]], device: torch.device) -> list[Value]:
     states = [before for _ in runs]
     streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in runs]
     going = list(range(len(runs)))
-    while going:
-        for k in list(going):
-            set_generator_states(states[k], device)
-            try:
-                with on(streams[k]):
-                    next(runs[k])
-            except StopIteration as end:
-                results[k] = end.value
-                going.remove(k)
-            except Exception as failure:
-                failures.append(failure)
-                going.remove(k)
-            states[k] = generator_states(device)
+    with taking_turns():
+        while going:
+            for k in list(going):
+                ABREAST[-1] = len(going)
+                set_generator_states(states[k], device)
+                try:
+                    with on(streams[k]):
+                        next(runs[k])
+                except StopIteration as end:
+                    results[k] = end.value
+                    going.remove(k)
+                except Exception as failure:
+                    failures.append(failure)
+                    going.remove(k)
+                states[k] = generator_states(device)
     set_generator_states(before, device)
     if failures:
         raise failures[0]
     return [results[k] for k in range(len(runs))]
+
+
+@contextlib.contextmanager
+def taking_turns() -> Iterator[None]:
+    """Inside, runs know that they share the device."""
+    ABREAST.append(1)
+    try:
+        yield
+    finally:
+        ABREAST.pop()
 
 
 def on(stream: torch.cuda.Stream | None) -> Any:

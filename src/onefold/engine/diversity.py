@@ -30,7 +30,10 @@ LOOKS = 100  # in a run: a curve needs no more points
 
 @dataclass(eq=False)
 class DiversityLog:
-    """Looks at the same images of train and val every so many epochs, with random numbers of its own."""
+    """Looks at the same images of train, val and test every so many epochs, with random numbers of its own.
+
+    Nothing that is trained or chosen depends on what it sees: of the test split the images alone are looked at.
+    """
 
     job: Job
     student: AnyStudent
@@ -44,7 +47,7 @@ class DiversityLog:
         return epoch % self.every == 0
 
     def records(self, step: int, epoch: int) -> list[dict[str, Any]]:
-        """Div of the members on both splits, and how much the perturbation changes TDiv and SDiv on train.
+        """Div of the members on every split, and how much the perturbation changes TDiv and SDiv on train.
 
         Both are of all pairs of members, which is what a pair drawn by the perturbation gives on average. All
         processes have to ask, in step; the training's random numbers stand as before.
@@ -55,20 +58,25 @@ class DiversityLog:
             torch.manual_seed(draw_seed("diversity", job.settings.seed, step))
             if self.images is None:
                 self.images = {name: x for name, x in self.read().items() if x is not None}
-            train, val = self.images.get("train"), self.images.get("val")
+            train = self.images.get("train")
             found: list[dict[str, Any]] = []
             at: dict[str, Any] = {"step": step, "epoch": epoch}
             sdiv = self.mean(self.student.at_rest, train)
             if self.student.members > 1 and self.images:
-                of = {"train_div": sdiv, "val_div": self.mean(self.student.at_rest, val)}
-                found.append({"kind": "diversity"} | at | of)
+                held_out = {
+                    f"{split}_div": self.mean(self.student.at_rest, self.images[split])
+                    for split in ("val", "test")
+                    if split in self.images
+                }
+                found.append({"kind": "diversity"} | at | {"train_div": sdiv} | held_out)
             if self.perturb is not None and train is not None:
                 about = {"kind": "perturbation"} | at | {"name": job.perturbation.name}
                 found.append(about | self.changes(train, sdiv))
         return found
 
     def read(self) -> dict[str, Tensor | None]:
-        seed, splits = draw_seed("diversity", self.job.settings.seed), {"train": self.job.train, "val": self.job.val}
+        seed = draw_seed("diversity", self.job.settings.seed)
+        splits = {"train": self.job.train, "val": self.job.val, "test": self.job.test}
         return {name: None if of is None else images_of(of, self.job, self.count, seed) for name, of in splits.items()}
 
     def pieces(self, x: Tensor) -> Sequence[Tensor]:

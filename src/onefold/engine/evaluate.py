@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from torch import Tensor
 from onefold.data import Loader
 from onefold.data.given import GivenLoader
 from onefold.engine.distributed.world import ALONE, World
+from onefold.engine.kept import Answered, Kept, kept
 from onefold.metrics import (
     Classification,
     evaluate_predictions,
@@ -44,27 +44,50 @@ def measure(
 
 
 @torch.no_grad()
-def answers(served: Ensemble, predict: Prediction, loader: Loader) -> tuple[Tensor, Tensor]:
-    """Labels `[N]` and log-probabilities `[N, K]` in float32, on the host."""
-    return joined([[(labels.long().cpu(), predict(served(x)).float().cpu()) for x, labels in loader.batches()]])
+def answered(served: Ensemble, predict: Prediction, loader: Loader) -> Iterator[Answered]:
+    """Labels `[B]` and log-probabilities `[B, K]` in float32 on the host, batch after batch."""
+    for x, labels in loader.batches():
+        yield labels.long().cpu(), predict(served(x)).float().cpu()
 
 
-@torch.no_grad()
-def answers_of_all(served: Ensemble, predict: Prediction, loader: Loader, world: World) -> tuple[Tensor, Tensor] | None:
-    """The same, in the split's order, for the first of several processes; None for the others.
+def answers_of_all(served: Ensemble, predict: Prediction, loader: Loader, world: World) -> Answered | None:
+    """Labels `[N]` and log-probabilities `[N, K]` in the split's order, for the first of several processes; None for
+    the others.
 
     Each of them answers every so many batches, whole ones: the network sees each batch as it would in one process, so
     that the bits are the same.
     """
-    own = [(labels.long().cpu(), predict(served(x)).float().cpu()) for x, labels in loader.batches()]
-    every = world.gathered(own) if shared(loader) else [own]
-    return None if every is None else joined(every)
+    batches = answered(served, predict, loader)
+    if not shared(loader):
+        return kept(batches)
+    every, first = Kept(), True
+    own = next(batches, None)
+    while any(world.collected(own is not None)):
+        turn = world.gathered(own)
+        first = turn is not None
+        for batch in turn or ():
+            if batch is not None:
+                every.add(*batch)
+        own = next(batches, None)
+    return every.joined() if first else None
 
 
-def joined(every: list[list[tuple[Tensor, Tensor]]]) -> tuple[Tensor, Tensor]:
-    """The batches of processes that took turns, one after the other."""
-    in_order = [batch for turn in itertools.zip_longest(*every) for batch in turn if batch is not None]
-    return torch.cat([labels for labels, _ in in_order]), torch.cat([logits for _, logits in in_order])
+def streamed(batches: Iterable[Answered], temperature: float | None) -> dict[str, float]:
+    """The metrics of answers that are looked at once; with a temperature `cnll` and `cece` at it, too."""
+    plain: Classification | None = None
+    scaled: Classification | None = None
+    for labels, logits in batches:
+        if plain is None or scaled is None:
+            plain, scaled = Classification(logits.shape[-1]), Classification(logits.shape[-1])
+        plain.update(logits, labels)
+        if temperature is not None:
+            scaled.update(tempered(logits, temperature), labels)
+    if plain is None or scaled is None:
+        raise ValueError("test: expected at least one example, got none")
+    if temperature is None:
+        return plain.compute()
+    calibrated = scaled.compute()
+    return plain.compute() | {"cnll": calibrated["nll"], "cece": calibrated["ece"], "temperature": temperature}
 
 
 def shared(loader: Loader) -> bool:
@@ -119,26 +142,19 @@ def metrics_together(each: Sequence[Splits]) -> dict[str, float]:
         labels = each[0]["val"][0]
         return evaluate_predictions(joint(each, "val"), labels)
     labels, logits = each[0]["test"]
-    classes = logits.shape[1]
-    plain, scaled = Classification(classes), Classification(classes)
     temperature = fit_temperature(joint(each, "val"), each[0]["val"][0]) if "val" in each[0] else None
-    for rows in rows_of(len(labels), len(each) * classes):
-        answers = torch.stack([own["test"][1][rows] for own in each])
-        plain.update(answers, labels[rows])
-        if temperature is not None:
-            scaled.update(tempered(answers, temperature), labels[rows])
-    metrics = plain.compute()
-    if temperature is None:
-        return metrics
-    calibrated = scaled.compute()
-    return metrics | {"cnll": calibrated["nll"], "cece": calibrated["ece"], "temperature": temperature}
+    pieces = rows_of(len(labels), len(each) * logits.shape[1])
+    return streamed(
+        ((labels[rows], torch.stack([own["test"][1][rows] for own in each])) for rows in pieces), temperature
+    )
 
 
 def joint(each: Sequence[Splits], split: str) -> Tensor:
     """The ensemble's log-probabilities `[N, K]`."""
     labels, logits = each[0][split]
     pieces = rows_of(len(labels), len(each) * logits.shape[1])
-    return torch.cat([log_mean_probabilities(torch.stack([own[split][1][rows] for own in each])) for rows in pieces])
+    together = (log_mean_probabilities(torch.stack([own[split][1][rows] for own in each])).float() for rows in pieces)
+    return kept((labels[:0], answers) for answers in together)[1]
 
 
 def rows_of(examples: int, width: int) -> Iterator[slice]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onefold.engine.abreast import Going
+from onefold.engine.abreast import Going, sharing
 from onefold.engine.evaluate import measure
 from onefold.engine.keeper import Keeper
 from onefold.engine.losses import Losses, check_finite, diverged, weights_finite
@@ -185,10 +185,14 @@ class Pace:
 
     def __init__(self, step: int, seconds: float) -> None:
         now = time.monotonic()
-        self.begin, self.looked, self.kept, self.steps = now - seconds, now, now, (step, now)
+        self.taken, self.counted, self.looked, self.kept, self.steps = seconds, now, now, now, (step, now)
 
     def seconds(self) -> float:
-        return round(time.monotonic() - self.begin, 3)
+        """That the training took so far; where runs take turns on a device, its share of their time."""
+        now = time.monotonic()
+        self.taken += (now - self.counted) / sharing()
+        self.counted = now
+        return round(self.taken, 3)
 
     def look_due(self) -> bool:
         due = time.monotonic() - self.looked >= LOOK

@@ -96,17 +96,22 @@ def keep(
 
 
 def health_of(training: Training, served: Ensemble) -> dict[str, Any] | None:
-    """Whether averaging hurts, on the validation split, where an average of members is what is served."""
+    """Whether averaging hurts, where an average of members is what is served: on the validation split, or the test
+    split of who has no other, or what was learnt from."""
     student, job = training.evaluated, training.job
-    if not isinstance(student, BatchEnsemble) or student.members < 2 or served.members > 1 or training.val is None:
+    if not isinstance(student, BatchEnsemble) or student.members < 2 or served.members > 1:
         return None
-    some, inputs = sample(job.train, IMAGES), None
-    if some is not None:
-        place: dict[str, Any] = {"augment": job.augment, "device": job.device, "workers": job.workers}
-        loader = loader_for(some, job.settings.optim.batch_size, train=False, **place)
-        inputs = (x for x, _ in loader.batches())
-    found = averaging_health(student, training.val, inputs, training.classes, job.world)
-    found |= {"split": "val", "warning": warning_of(found, "val")}
+    some = sample(job.train, IMAGES)
+    place: dict[str, Any] = {"augment": job.augment, "device": job.device, "workers": job.workers}
+    train = None if some is None else loader_for(some, job.settings.optim.batch_size, train=False, **place)
+    splits = {"val": training.val, "test": training.test, "train": train}
+    split, loader = next(((name, of) for name, of in splits.items() if of is not None), ("", None))
+    if loader is None:
+        return None
+    inputs = None if train is None else (x for x, _ in train.batches())
+    # Training images are gone through by each of several processes, whole.
+    found = averaging_health(student, loader, inputs, training.classes, ALONE if split == "train" else job.world)
+    found |= {"split": split, "warning": warning_of(found, split)}
     if found["warning"] is not None:
         job.say(found["warning"])
     return found

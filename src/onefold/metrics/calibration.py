@@ -49,7 +49,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     of the labels.
     """
     logits = as_members(logits).detach()
-    check_logits("logits", logits)
+    check_logits("logits", logits[:, :0])
     if not labels.numel() or not logits.shape[1]:
         raise ValueError(
             "no validation data: a temperature is fitted on labelled examples that were not trained on, "
@@ -59,6 +59,8 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     if logits.device.type == "mps":  # has no float64
         logits = logits.cpu()
     labels = labels.to(logits.device, torch.long)
+    for z, _ in _chunks(logits, labels):  # piece by piece: there may be more than fits into memory
+        check_logits("logits", z)
     if logits.shape[0] > 1:
         logits = torch.cat([log_mean_probabilities(z) for z, _ in _chunks(logits, labels)])[None]
     return _minimise(lambda: ((z[0], y) for z, y in _chunks(logits, labels)))

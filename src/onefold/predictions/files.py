@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import struct
 import zipfile
@@ -111,11 +110,9 @@ def whole(path: Path) -> tuple[Labels, Logits] | None:
     return found.labels, next(found.batches(found.examples))[0]
 
 
-def plain(labels: Labels, logits: Logits) -> bytes:
-    """A file of predictions as they are."""
-    content = io.BytesIO()
-    np.savez(content, labels=labels, logits=logits)
-    return content.getvalue()
+def write_plain(file: IO[bytes], labels: Labels, logits: Logits) -> None:
+    """Predictions as they are."""
+    np.savez(file, labels=labels, logits=logits)
 
 
 def mapped(path: Path, name: str) -> npt.NDArray[Any]:

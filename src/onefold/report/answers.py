@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ class Answers:
     log: tuple[dict[str, Any], ...] = ()
     measurements: Measurements = field(default_factory=Measurements)
     compact: bool = False  # whether predictions were read from the compact form
+
+    @cached_property
+    def logged(self) -> dict[str, list[dict[str, Any]]]:
+        """The lines of the log by their kind."""
+        kinds: dict[str, list[dict[str, Any]]] = {}
+        for record in self.log:
+            kinds.setdefault(str(record.get("kind")), []).append(record)
+        return kinds
 
     @property
     def passes(self) -> int:

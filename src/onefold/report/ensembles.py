@@ -9,15 +9,21 @@ from typing import Any
 from onefold.predictions import stored
 from onefold.report.answers import SPEED, Answers
 from onefold.report.measured import Measured, measured_together
-from onefold.report.measurements import Measurements, read_measurements
+from onefold.report.measurements import read_measurements
 from onefold.run import RunFolder
 
+NAMED = "teacher-"
 
-def ensembles(teachers: Sequence[Answers]) -> list[Answers]:
-    """The ensembles of the first 2, 3, ... M of some teachers: the mean of their probabilities."""
-    first = teachers[0]
+
+def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
+    """The ensembles of the first 1, 2, ... M of some teachers: the mean of their probabilities.
+
+    That of one, the paper's DE-1, is the first teacher: it is there to stand beside larger ones.
+    """
+    teachers = in_a_row(teachers, notes)
     if len(teachers) < 2:
         return []
+    first = teachers[0]
     for other in teachers[1:]:
         if other.setting != first.setting:
             raise ValueError(
@@ -31,7 +37,6 @@ def ensembles(teachers: Sequence[Answers]) -> list[Answers]:
     every = measured_together([t for t in tests if t is not None], [v for v in vals if v is not None and complete])
     parent = first.paths[0].parent
     times = optional(RunFolder(parent), SPEED, []).get("ms_per_image")
-    measurements = read_measurements(parent)
     return [
         replace(
             first,
@@ -45,11 +50,26 @@ def ensembles(teachers: Sequence[Answers]) -> list[Answers]:
             # Each network is asked in turn: without a measurement of its own, the ensemble takes as long as they do.
             ms_per_image=(times if m == len(teachers) else None) or summed([t.ms_per_image for t in teachers[:m]]),
             log=(),
-            measurements=measurements if m == len(teachers) else Measurements(),
+            measurements=read_measurements(parent, m) if m > 1 else first.measurements,
             compact=any(one.compact for one in teachers[:m]),
         )
-        for m in range(2, len(teachers) + 1)
+        for m in range(1, len(teachers) + 1)
     ]
+
+
+def in_a_row(teachers: Sequence[Answers], notes: list[str]) -> Sequence[Answers]:
+    """teacher-0, teacher-1, ... up to the first that is missing, for the others are not the first so many."""
+    names = [one.paths[0].name for one in teachers]
+    numbers = [int(name.removeprefix(NAMED)) for name in names if name.removeprefix(NAMED).isdecimal()]
+    if len(numbers) < len(names):
+        return teachers  # somebody's own names: as they stand
+    count = next((place for place, number in enumerate(numbers) if place != number), len(numbers))
+    if count < len(numbers):
+        notes.append(
+            f"{teachers[0].paths[0].parent}: {NAMED}{count} cannot be used, so that there are ensembles of the first "
+            f"{count} only"
+        )
+    return teachers[:count]
 
 
 def summed(values: list[float | None]) -> float | None:

@@ -36,7 +36,9 @@ class Number:
         if self.paper is None:
             return ""
         digits = 2 if self.paper.metric == "ACC" else 1 if self.paper.metric.startswith("train") else 3
-        return f"{self.paper.mean:.{digits}f}" + (f" ± {self.paper.std:.{digits}f}" if self.paper.std else "")
+        return f"{self.paper.mean:.{digits}f}" + (
+            f" ± {self.paper.std:.{digits}f}" if self.paper.std is not None else ""
+        )
 
     @property
     def in_deviations(self) -> float | None:
@@ -73,6 +75,8 @@ class Grid:
     rows: tuple[tuple[str, tuple[Number, ...]], ...]
     caption: str = ""
     first: str = "network"
+    folded: bool = False  # on a page it is opened by who wants it
+    other_images: bool = False  # than the paper's, whose numbers are then no measure of ours
 
     @property
     def compared(self) -> bool:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from onefold.report.answers import Answers
 from onefold.report.compare import of_paper
+from onefold.report.corrupted import SHIFTED, by_corruption, corruption
 from onefold.report.grid import Grid, Number, number
-from onefold.report.measurements import Corrupted
-from onefold.report.table import COLUMNS, Column, Row, Section, headings
+from onefold.report.measurements import Health
+from onefold.report.table import Column, Row, Section, headings
 
-EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # of the benchmark's files, not of its 15
-SHIFTED = COLUMNS[:3]
 SIGMA = " The paper's number stands below ours with the difference in its standard deviations (σ)."
 COMPACT = " Read from compact predictions, which leave these metrics as they were to within 0.00005."
 
 
 def grids(section: Section) -> list[Grid]:
     """Those that there is something to say in."""
-    made = [results(section), by_size(section), corruption(section), ood(section), health(section), costs(section)]
+    made = [results(section), by_size(section), corruption(section), *by_corruption(section)]
+    made += [ood(section), health(section), costs(section)]
     return [grid for grid in made if grid is not None and grid.rows]
 
 
@@ -51,31 +50,6 @@ def by_size(section: Section) -> Grid:
     )
 
 
-def corruption(section: Section) -> Grid:
-    """Means over corruptions and severities."""
-    lines = []
-    sources: list[str] = []
-    for row in section.rows:
-        measured = [a.measurements.corruption for a in row.answers if a.measurements.corruption is not None]
-        if not measured:
-            continue
-        published = all("published" in each.source for each in measured)
-        paper = of_paper(row.first, corrupted=True) if published else {}
-        means = [averaged(each.rows) for each in measured]
-        sources += [each.source for each in measured]
-        cells = [number([m[c.key] for m in means], c.digits, c.scale, paper.get(c.key)) for c in SHIFTED]
-        lines.append((row.label, tuple(cells)))
-    caption = f"Mean over corruptions and severities 1 to 5 ({', '.join(dict.fromkeys(sources))}). "
-    caption += "The four extra corruptions of the benchmark are left out of the mean."
-    return Grid("corruption", "Corrupted test images", tuple(headings(SHIFTED)), tuple(lines), caption)
-
-
-def averaged(rows: Sequence[Corrupted]) -> dict[str, float]:
-    """Over the 15 corruptions of the benchmark, or all there are where none of these is."""
-    benchmark = [row for row in rows if row.corruption not in EXTRA] or list(rows)
-    return {key: statistics.fmean(row.metrics[key] for row in benchmark) for key in ("acc", "nll", "ece")}
-
-
 def ood(section: Section) -> Grid:
     """How well entropy and confidence tell other distributions."""
     scores = {"entropy": "entropy", "max_probability": "max. p"}
@@ -91,33 +65,45 @@ def ood(section: Section) -> Grid:
             lines.append((f"{row.label}: {name}", tuple(cells)))
     titles = tuple(f"{title} {arrow} {score}" for score in scores.values() for title, arrow in measures.values())
     caption = "Images of another distribution told from test images by the predictive entropy, and by the maximum "
-    caption += "probability. FPR95: the share of other images taken for test images where 95% of these are."
+    caption += "probability. AUPR: the other images are what is looked for. FPR95: the share of other images taken for "
+    caption += "test images where 95% of these are."
     return Grid("ood", "Out of distribution", titles, tuple(lines), caption, "network: images")
 
 
 def health(section: Section) -> Grid:
     lines = []
+    splits: list[str] = []
     for row in section.rows:
-        checks = [a.measurements.health for a in row.answers if a.measurements.health is not None]
+        checks = checks_of(row)
+        splits += [SPLITS.get(check.split, check.split) for check in checks]
         for name in dict.fromkeys(name for check in checks for name, _ in check.rows):
             found = [metrics for check in checks for each, metrics in check.rows if each == name]
             cells = tuple(number([m[c.key] for m in found], c.digits, c.scale) for c in SHIFTED)
             lines.append((f"{row.label}: {name}", cells))
     caption = "Whether averaging the members hurts: each member, the members together, and the averaged network as it "
-    caption += "is and with BatchNorm's statistics estimated again."
+    caption += f"is and with BatchNorm's statistics estimated again, on {' or '.join(dict.fromkeys(splits))}."
     return Grid("health", "Averaging health check", tuple(headings(SHIFTED)), tuple(lines), caption, "network")
+
+
+SPLITS = {"test": "the test split", "val": "the validation split", "train": "training images"}
+
+
+def checks_of(row: Row) -> list[Health]:
+    """The checks of a row on one and the same split, the test split where there are any."""
+    found = [a.measurements.health for a in row.answers if a.measurements.health is not None]
+    return [check for check in found if check.split == "test"] or found
 
 
 def costs(section: Section) -> Grid:
     """Training time and milliseconds an image, as measured."""
     batches = sorted({batch for row in section.rows for a in row.answers for _, batch, _ in inference(a)})
     seconds = [a.seconds for row in section.rows for a in row.answers if a.seconds is not None]
-    papers = {row.label: of_paper(row.first, table="costs") for row in section.rows}
-    compared = any("hours" in paper for paper in papers.values())
-    unit, length = next(((u, s) for u, s in UNITS if compared or max(seconds, default=0.0) >= s), UNITS[-1])
+    papers = [of_paper(row.first, table="costs") for row in section.rows]
+    # The paper's are hours, and stand beside ours whatever these are.
+    fitting = [(u, s) for u, s in UNITS if max(seconds, default=0.0) >= s or any("hours" in paper for paper in papers)]
+    unit, length = fitting[0] if fitting else UNITS[-1]
     lines = []
-    for row in section.rows:
-        paper = papers[row.label]
+    for row, paper in zip(section.rows, papers, strict=True):
         taken = [a.seconds for a in row.answers if a.seconds is not None]
         cells = [number(taken, 3, 1 / length, paper.get("hours") if unit == "h" else None)]
         measured = [each for a in row.answers for each in inference(a)] or in_passing(section, row)
@@ -129,8 +115,8 @@ def costs(section: Section) -> Grid:
     devices = dict.fromkeys(
         a.measurements.costs.device for r in section.rows for a in r.answers if a.measurements.costs
     )
-    caption = "How long training took (of an ensemble: of all its teachers), milliseconds an image, and how many "
-    caption += "networks an image goes through."
+    caption = "How long training took (of an ensemble: of all its teachers; of runs that took turns on a device: the "
+    caption += "share of each), milliseconds an image, and how many networks an image goes through."
     caption += f" Measured on {', '.join(devices)}." if devices else ""
     caption += " The paper's are of an RTX 3090." if any(c.paper for _, cells in lines for c in cells) else ""
     titles = (f"training, {unit}", *(f"ms/image, batch {batch}" for batch in batches), "passes")
@@ -155,8 +141,17 @@ def inference(answer: Answers) -> list[tuple[str, int, float]]:
 
 
 def in_passing(section: Section, row: Row) -> list[tuple[str, int, float]]:
-    """The times of a single network, where they were measured beside those of the ensemble."""
-    if row.first.kind != "single":
+    """The times of single networks and ensembles, where they were measured beside those of ensembles and students."""
+    kind = row.first.kind
+    if kind == "student":
         return []
-    beside = [a.measurements.costs for each in section.of_kind("ensemble") for a in each.answers]
-    return [each for found in beside if found is not None for each in found.inference if each[0] == "single"]
+    others = [a for each in section.rows for a in each.answers if a.kind != "single"]
+    # A student's teachers are an ensemble of its size; a single network is part of every one.
+    beside = [a.measurements.costs for a in others if kind == "single" or a.members == row.first.members]
+    times = [each for found in beside if found is not None for each in found.inference if each[0] == kind]
+    return times if kind == "ensemble" else by_ensembles(section) or times
+
+
+def by_ensembles(section: Section) -> list[tuple[str, int, float]]:
+    found = [a.measurements.costs for each in section.of_kind("ensemble") for a in each.answers]
+    return [each for one in found if one is not None for each in one.inference if each[0] == "single"]

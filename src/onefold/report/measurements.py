@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,10 +81,11 @@ class Subspace:
 
 @dataclass(frozen=True)
 class Health:
-    """The averaging health check."""
+    """The averaging health check: on the validation split at the end of a run, on the test split if asked for."""
 
     rows: tuple[tuple[str, dict[str, float]], ...]
     warning: str | None
+    split: str
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,12 @@ class Measurements:
     problems: tuple[str, ...] = field(default=())
 
 
-def read_measurements(run: Path) -> Measurements:
-    """Everything that can be read; a file that cannot is a sentence among the problems."""
+def read_measurements(run: Path, first: int | None = None) -> Measurements:
+    """Everything that can be read; a file that cannot is a sentence among the problems.
+
+    Of a folder of teachers, those of the first so many together.
+    """
+    folder = run / FOLDER / ("" if first is None else f"first-{first}")
     read: dict[str, Callable[[dict[str, Any]], Any]] = {
         "corruption": corruption,
         "ood": ood,
@@ -117,7 +123,7 @@ def read_measurements(run: Path) -> Measurements:
     found: dict[str, Any] = {}
     problems = []
     for name, parse in read.items():
-        path = run / FOLDER / f"{name}.json"
+        path = folder / f"{name}.json"
         if not path.exists():
             continue
         try:
@@ -167,7 +173,11 @@ def subspace(content: dict[str, Any]) -> Subspace:
         Curve(str(c["split"]), bool(c["reestimated"]), numbers(c["error"], len(t)), numbers(c["nll"], len(t)))
         for c in content["curves"]
     ]
-    points = {name: metrics_in(point, "error", "nll") for name, point in average.items() if isinstance(point, dict)}
+    points = {
+        name: dict(zip(("error", "nll"), numbers([point["error"], point["nll"]]), strict=True))
+        for name, point in average.items()
+        if isinstance(point, dict)
+    }
     at = average.get("t")
     members = tuple(int(m) for m in content["members"])
     plane = None if content.get("plane") is None else plane_of(content["plane"])
@@ -193,9 +203,8 @@ def health(content: dict[str, Any]) -> Health:
     names["collapsed_reestimated"] = "averaged, BatchNorm re-estimated"
     rows += [(shown, content[name]) for name, shown in names.items() if content.get(name)]
     warning = content.get("warning")
-    return Health(
-        tuple((name, metrics_in(each, "acc", "nll", "ece")) for name, each in rows), str(warning) if warning else None
-    )
+    found = tuple((name, metrics_in(each, "acc", "nll", "ece")) for name, each in rows)
+    return Health(found, str(warning) if warning else None, str(content.get("split", "val")))
 
 
 def costs(content: dict[str, Any]) -> Costs:
@@ -205,7 +214,8 @@ def costs(content: dict[str, Any]) -> Costs:
 
 
 def numbers(values: Any, count: int | None = None) -> Numbers:
-    found = tuple(float(value) for value in values)
+    """None is a number that was not finite: JSON has no other word for it."""
+    found = tuple(math.nan if value is None else float(value) for value in values)
     if count is not None and len(found) != count:
         raise ValueError(f"expected {count} numbers, got {len(found)}")
     return found

@@ -50,7 +50,7 @@ def missing(section: Section) -> list[Missing]:
     silent = [
         row
         for row in section.rows
-        if row.first.method in MEMBERS and not any(r.get("kind") == "diversity" for a in row.answers for r in a.log)
+        if row.first.method in MEMBERS and not any("diversity" in a.logged for a in row.answers)
     ]
     if silent:
         who = ", ".join(row.label for row in silent)

@@ -10,11 +10,18 @@ from typing import Any
 from onefold.report.grid import Grid
 from onefold.report.missing import missing
 from onefold.report.table import Row, Section
+from onefold.report.unfinished import Unfinished
 
 Tables = Sequence[tuple[Section, Sequence[Grid], Sequence[str]]]
 
 
-def page(tables: Tables, title: str, introduction: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
+def page(
+    tables: Tables,
+    title: str,
+    introduction: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    going: Sequence[Unfinished] = (),
+) -> str:
     import jinja2  # this and matplotlib are loaded when there is something to draw
 
     environment = jinja2.Environment(
@@ -29,6 +36,7 @@ def page(tables: Tables, title: str, introduction: Sequence[str] = (), notes: Se
         introduction=introduction,
         notes=notes,
         sections=[as_shown(number, *table) for number, table in enumerate(tables)],
+        unfinished=[drawn(len(tables), picture) for picture in pictures_of_unfinished(going)],
     )
 
 
@@ -52,6 +60,14 @@ def pictures_of(section: Section) -> Sequence[Any]:
     from onefold.report.pictures import pictures
 
     return pictures(section)
+
+
+def pictures_of_unfinished(going: Sequence[Unfinished]) -> Sequence[Any]:
+    if not going:
+        return []
+    from onefold.report.pictures import unfinished_pictures
+
+    return unfinished_pictures(going)
 
 
 def drawn(number: int, picture: Any) -> dict[str, Any]:

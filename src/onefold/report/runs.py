@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from onefold.predictions import stored
 from onefold.recipe import from_dict, leaves
 from onefold.report.answers import METHODS, PERTURBATIONS, SINGLE, SPEED, Answers
 from onefold.report.ensembles import ensembles, optional, shown
-from onefold.report.measured import measured
+from onefold.report.measured import measured, one_thread
 from onefold.report.measurements import read_measurements
+from onefold.report.unfinished import Unfinished
 from onefold.run import RunFolder
 from onefold.run import leaves as dictionary_leaves
 
@@ -20,14 +21,29 @@ REPEATED = {"name", "seed", "device", "compile", "eval_every", "diversity_every"
 REPEATED |= {"data.workers", "parallel.mode", "parallel.teachers", "minutes", "log_every", "fast"}
 
 
+class Collected(NamedTuple):
+    """What lies under some folders."""
+
+    answers: list[Answers]
+    notes: list[str]  # a sentence for each run that is left out or incomplete
+    going: list[Unfinished]
+
+
 def collect(paths: Iterable[Path | str]) -> tuple[list[Answers], list[str]]:
-    """Everything that answered under the folders, and a sentence for each run that is left out or incomplete.
+    """Everything that answered under the folders, and a sentence for each run that is left out or incomplete."""
+    return gathered(paths)[:2]
+
+
+@one_thread()
+def gathered(paths: Iterable[Path | str]) -> Collected:
+    """The same, and runs that are not finished but have a log to show.
 
     A folder is a run, or holds runs at any depth. Teachers that lie side by side also answer as ensembles of the first
-    2, 3, ... of them. Of a run, nothing is kept that grows with the number of its predictions.
+    1, 2, ... of them. Of a run, nothing is kept that grows with the number of its predictions.
     """
     answers: list[Answers] = []
     notes: list[str] = []
+    going: list[Unfinished] = []
     teachers: dict[Path, list[Answers]] = {}
     for run in dict.fromkeys(found(paths)):
         folder = RunFolder(run)
@@ -35,6 +51,7 @@ def collect(paths: Iterable[Path | str]) -> tuple[list[Answers], list[str]]:
             answer = read(folder, notes)
         except (ValueError, OSError) as error:
             notes.append(str(error) if str(run) in str(error) else f"{run}: {error}")
+            going += unfinished(folder)
             continue
         answers.append(answer)
         notes += answer.measurements.problems
@@ -42,10 +59,13 @@ def collect(paths: Iterable[Path | str]) -> tuple[list[Answers], list[str]]:
             teachers.setdefault(run.parent, []).append(answer)
     for group in teachers.values():
         try:
-            answers += ensembles(group)
+            together = ensembles(group, notes)
         except (ValueError, OSError) as error:
             notes.append(str(error))
-    return answers, notes
+            continue
+        answers += together
+        notes += [problem for answer in together[1:] for problem in answer.measurements.problems]
+    return Collected(answers, notes, going)
 
 
 def found(paths: Iterable[Path | str]) -> Iterable[Path]:
@@ -77,17 +97,10 @@ def read(folder: RunFolder, notes: list[str]) -> Answers:
         raise ValueError(f"{folder.path}: there are no predictions of a test split, which a report is about")
     numbers = measured(test, stored(folder.predictions_file("val")))
     measurements = read_measurements(folder.path)
-    method = str(about.get("method", setting.get("distill.method")))
-    perturbation = str(about.get("perturbation", setting.get("distill.perturbation", "none")))
-    members = int(setting.get("members") or about.get("members") or 1)
-    single = about.get("kind") == "teacher" or method == "supervised"
+    label, method, perturbation, members = what_it_is(setting, about)
+    single = label == SINGLE
     if single:
-        label, members = SINGLE, 1
-        method, perturbation = "supervised", "none"
         setting = {n: v for n, v in setting.items() if n != "members" and not n.startswith("distill.")}
-    else:
-        label = "Single KD" if (method, members) == ("kd", 1) else METHODS.get(method, method)
-        label += PERTURBATIONS.get(perturbation, f" + {perturbation}")
     times = measurements.costs
     return Answers(
         label,
@@ -106,6 +119,31 @@ def read(folder: RunFolder, notes: list[str]) -> Answers:
         measurements=measurements,
         compact=test.compact,
     )
+
+
+def what_it_is(setting: dict[str, Any], about: dict[str, Any]) -> tuple[str, str, str, int]:
+    """What a row of such runs is called, its method, its perturbation, and how many teachers it has."""
+    method = str(about.get("method", setting.get("distill.method")))
+    perturbation = str(about.get("perturbation", setting.get("distill.perturbation", "none")))
+    members = int(setting.get("members") or about.get("members") or 1)
+    if about.get("kind") == "teacher" or method == "supervised":
+        return SINGLE, "supervised", "none", 1
+    label = "Single KD" if (method, members) == ("kd", 1) else METHODS.get(method, method)
+    return label + PERTURBATIONS.get(perturbation, f" + {perturbation}"), method, perturbation, members
+
+
+def unfinished(folder: RunFolder) -> list[Unfinished]:
+    """The run, where it has begun and only lacks its end; nothing of one that is damaged."""
+    try:
+        about, recipe = folder.about, folder.recipe
+        setting, seed = setting_of(recipe, about)
+        log = tuple(line for line in folder.metrics() if isinstance(line, dict))
+        name = f"teacher {about['member']}" if about.get("kind") == "teacher" else what_it_is(setting, about)[0]
+        title, epochs = f"{setting['data.source']}, {setting['network']}", int(recipe["epochs"])
+        run = Unfinished(f"{name}, seed {seed}", title, folder.path, log, int(about["steps"]) / epochs, epochs)
+    except (ValueError, OSError, LookupError, TypeError):
+        return []
+    return [] if folder.finished else [run]
 
 
 def setting_of(recipe: dict[str, Any], about: dict[str, Any]) -> tuple[dict[str, Any], int]:

@@ -105,15 +105,14 @@ def chosen(answers: Sequence[Answers]) -> list[Answers]:
     for answer in answers:
         if answer.kind == "ensemble":
             largest[answer.folder] = max(answer.members, largest.get(answer.folder, 0))
+    wanted.discard(1)
     return [a for a in answers if a.kind != "ensemble" or a.members in wanted or a.members == largest[a.folder]]
 
 
 def sizes(answers: Sequence[Answers]) -> list[Row]:
-    """The ensembles of 1, 2, ... teachers, where some are of more than two; of one, the teachers themselves."""
+    """The ensembles of 1, 2, ... teachers, where some are of more than two."""
     together = [answer for answer in answers if answer.kind == "ensemble"]
-    if max((answer.members for answer in together), default=0) < 3:
-        return []
-    return [row for row in rows([a for a in answers if a.kind == "single"]) if row.networks > 1] + rows(together)
+    return rows(together) if max((answer.members for answer in together), default=0) > 2 else []
 
 
 def rows(answers: Sequence[Answers]) -> list[Row]:

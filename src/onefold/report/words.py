@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from onefold.report.compare import reasons
 from onefold.report.grid import Grid
-from onefold.report.grids import inference
+from onefold.report.grids import checks_of, inference
 from onefold.report.table import Row, Section
 
 NEAR = 2.0  # of the paper's deviations
@@ -15,47 +15,68 @@ NEAR = 2.0  # of the paper's deviations
 
 def sentences(section: Section, grids: list[Grid]) -> list[str]:
     """The summary: every student against the ensemble it learnt from, and everything against the paper."""
-    said = []
+    said: list[str] = []
     singles, ensembles, students = (section.of_kind(kind) for kind in ("single", "ensemble", "student"))
     for student in students:
-        ensemble = next((row for row in ensembles if row.first.members == student.first.members), None)
-        if ensemble is not None and singles:
-            said.append(kept(student, ensemble, singles[0]))
+        ensemble = nearest(student, [row for row in ensembles if row.first.members == student.first.members])
+        single = nearest(student, singles)
+        if ensemble is not None and single is not None:
+            said += [told] if (told := f"{described(single)} {described(ensemble)}") not in said else []
+            said.append(kept(student, ensemble, single))
         elif ensemble is not None:
             said.append(f"{student.label}: NLL {shown(student)}, against {shown(ensemble)} of the {ensemble.label}.")
         else:
-            said.append(f"{student.label}: accuracy {percent(student)}, NLL {shown(student)}.")
+            said.append(described(student))
     if not students:
-        said += [f"{row.label}: accuracy {percent(row)}, NLL {shown(row)}." for row in section.rows]
+        said += [described(row) for row in section.rows]
     said += against_paper(grids)
     said += reasons([answer for row in section.rows for answer in row.answers])
     said += noise(section)
     for row in students:
-        checks = [a.measurements.health for a in row.answers if a.measurements.health is not None]
-        said += [f"{row.label}: {warning}" for warning in dict.fromkeys(c.warning for c in checks) if warning]
+        warnings = dict.fromkeys(check.warning for check in checks_of(row))
+        said += [f"{row.label}: {warning}" for warning in warnings if warning]
     return said
+
+
+def described(row: Row) -> str:
+    label = row.label[0].upper() + row.label[1:]
+    return f"{label}: accuracy {percent(row)}, NLL {shown(row)}."
+
+
+def nearest(student: Row, rows: list[Row]) -> Row | None:
+    """Of several the one whose recipe differs least from the student's: others were trained otherwise."""
+
+    def differing(row: Row) -> int:
+        ours, theirs = student.first.setting, row.first.setting
+        return sum(theirs[name] != value for name, value in ours.items() if name in theirs)
+
+    return min(rows, key=differing, default=None)
 
 
 def kept(student: Row, ensemble: Row, single: Row) -> str:
     """How much of the ensemble's gain is left, and what it costs."""
     ours, theirs, alone = (mean(row, "nll") for row in (student, ensemble, single))
-    numbers = f"NLL {alone:.4f} of a single network, {theirs:.4f} of the {ensemble.label}, {ours:.4f} of the student"
-    accuracy = f"accuracy {percent(single)}, {percent(ensemble)} and {percent(student)}"
+    numbers = f"accuracy {percent(student)}, NLL {ours:.4f}{times(student, ensemble)}"
     if theirs >= alone:
-        return f"{student.label}: the {ensemble.label} is no better than a single network by NLL ({numbers})."
+        return (
+            f"{student.label}: {numbers}. The {ensemble.label} is no better than a single network by NLL, and there is "
+            "no gain to keep."
+        )
     share = (alone - ours) / (alone - theirs)
     if share < 0:
         return f"{student.label} is worse than a single network by NLL, at {cost(student, ensemble)} ({numbers})."
+    percentage = f"{100 * share:.0f}%"
+    part = f"all and more ({percentage})" if round(100 * share) > 100 else percentage
     return (
-        f"{student.label} keeps {100 * share:.0f}% of the NLL gain that the {ensemble.label} has over a single "
-        f"network, at {cost(student, ensemble)} ({numbers}; {accuracy}{times(student, ensemble)})."
+        f"{student.label} keeps {part} of the NLL gain that the {ensemble.label} has over a single network, at "
+        f"{cost(student, ensemble)} ({numbers})."
     )
 
 
 def cost(student: Row, ensemble: Row) -> str:
     """The cost of an answer, by counting networks."""
     share = Fraction(student.first.passes, ensemble.first.passes)
-    return "the same cost" if share == 1 else f"{share} of the cost"
+    return "the ensemble's full cost" if share == 1 else f"{share} of the cost"
 
 
 def times(student: Row, ensemble: Row) -> str:
@@ -73,7 +94,8 @@ def milliseconds(row: Row) -> float | None:
 
 
 def against_paper(grids: list[Grid]) -> list[str]:
-    counted = [cell.in_deviations for grid in grids if grid.name != "costs" for _, cells in grid.rows for cell in cells]
+    alike = [grid for grid in grids if grid.name != "costs" and not grid.other_images]
+    counted = [cell.in_deviations for grid in alike for _, cells in grid.rows for cell in cells]
     known = [abs(value) for value in counted if value is not None]
     if not known:
         return []

@@ -8,9 +8,10 @@ from typing import Literal
 
 from onefold.report.formats import comma_separated, latex, markdown
 from onefold.report.grids import grids
-from onefold.report.page import page, pictures_of, slug
-from onefold.report.runs import collect
+from onefold.report.page import page, pictures_of, pictures_of_unfinished, slug
+from onefold.report.runs import gathered
 from onefold.report.table import Section, sections
+from onefold.report.unfinished import Unfinished
 from onefold.report.words import sentences
 from onefold.run import write_aside
 
@@ -36,11 +37,11 @@ def report(
     out = Path(f"report.{ENDINGS[format]}" if out is None else out).expanduser()
     if out.is_dir():
         raise ValueError(f"out: {out} is a folder; name a file in it, such as {out / f'report.{ENDINGS[format]}'}")
-    answers, notes = collect(paths)
+    answers, notes, going = gathered(paths)
     found = sections(answers)
     tables = [(section, made := grids(section), sentences(section, made)) for section in found]
     if format == "html":
-        content = page(tables, title, introduction, notes)
+        content = page(tables, title, introduction, notes, going)
     elif format == "md":
         content = markdown(title, tables, notes)
     else:
@@ -51,20 +52,17 @@ def report(
     except OSError as error:
         raise ValueError(f"out: cannot write {out} ({error.strerror}); choose another file") from None
     if figures is not None:
-        write_figures(found, Path(figures).expanduser())
+        write_figures(found, going, Path(figures).expanduser())
     return out.resolve(), found
 
 
-def write_figures(found: Sequence[Section], folder: Path) -> list[Path]:
-    """Every picture of every section, in a folder for each section."""
+def write_figures(found: Sequence[Section], going: Sequence[Unfinished], folder: Path) -> list[Path]:
+    """Every picture of every section, in a folder for each section, and those of runs that are not finished."""
     from onefold.report.pictures.render import save_picture
 
+    places = [(folder / slug(section.title), picture) for section in found for picture in pictures_of(section)]
+    places += [(folder / "unfinished", picture) for picture in pictures_of_unfinished(going)]
     try:
-        return [
-            path
-            for section in found
-            for picture in pictures_of(section)
-            for path in save_picture(picture, folder / slug(section.title))
-        ]
+        return [path for place, picture in places for path in save_picture(picture, place)]
     except OSError as error:
         raise ValueError(f"figures: cannot write to {folder} ({error.strerror}); choose another folder") from None

@@ -7,10 +7,24 @@ from pathlib import Path
 
 from onefold.report import Section, report
 from onefold.reproduce.carry import Clock, Outcome, Stage, carry_out
+from onefold.reproduce.measuring import Measuring, measure_all, measurings_of
 from onefold.reproduce.plan import Changes, Task, tasks_of
 from onefold.reproduce.tables import TABLES, Table
 
-__all__ = ["TABLES", "Changes", "Clock", "Outcome", "Reproduced", "Stage", "Table", "Task", "reproduce", "tasks_of"]
+__all__ = [
+    "TABLES",
+    "Changes",
+    "Clock",
+    "Measuring",
+    "Outcome",
+    "Reproduced",
+    "Stage",
+    "Table",
+    "Task",
+    "measurings_of",
+    "reproduce",
+    "tasks_of",
+]
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,7 @@ def reproduce(
     minutes: float | None = None,
     table: Table | None = None,
 ) -> Reproduced:
-    """Runs what is missing of a table and writes `out/NAME.html`.
+    """Runs what is missing of a table, measures what is missing of its runs and writes `out/NAME.html`.
 
     The same call goes on after an interruption, whenever that came. With `minutes` it stops by itself, everything
     saved, and the report is on what there is by then.
@@ -43,12 +57,15 @@ def reproduce(
         raise ValueError(f"--minutes: expected a positive number, got {minutes}")
     clock = Clock(minutes)
     out = Path(out).expanduser()
-    tasks = tasks_of(TABLES[name] if table is None else table, out, changes or Changes())
+    table = TABLES[name] if table is None else table
+    tasks = tasks_of(table, out, changes or Changes())
     if not tasks:
         raise ValueError("--rows, --members: expected at least one run of the table, got none")
     for task in tasks:
         task.check()
     outcome = carry_out(tasks, at_once=at_once, clock=clock, stage=stage)
+    if not outcome.stopped:
+        measure_all(measurings_of(table, tasks), clock=clock, stage=stage, outcome=outcome)
     folders = [folder for folder in dict.fromkeys(task.teachers.parent for task in tasks) if folder.is_dir()]
     if not any(any(folder.rglob("recipe.json")) for folder in folders):
         return Reproduced(outcome, None, [])

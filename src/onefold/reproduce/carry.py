@@ -27,9 +27,11 @@ AT_ONCE = 4
 
 
 class Stage(Progress, Protocol):
-    """Progress with a name that changes."""
+    """Progress with a name that changes, also of work that is counted."""
 
     def title(self, text: str) -> None: ...
+
+    def count(self, done: int, total: int, detail: str = "") -> None: ...
 
 
 @dataclass
@@ -55,7 +57,10 @@ def carry_out(tasks: Sequence[Task], *, at_once: int | None, clock: Clock, stage
     """Runs what is missing. A run that diverges is noted and the others go on; everything is saved in any case."""
     outcome = Outcome()
     todo = [task for task in tasks if not task.finished]
-    source: tuple[str, Source] | None = None
+    sources: dict[str, Source] = {}  # all of them now: what is not there is not told after hours of other runs
+    for task in () if clock.over() else todo:
+        name = task.recipe.data.source
+        sources[name] = sources[name] if name in sources else loaded(task.recipe, ALONE)
     for group in groups(todo, at_once):
         ready = [task for task in group if all(RunFolder(needed).finished for needed in task.needs)]
         outcome.failures += [f"{task.title}: its teachers are not there" for task in group if task not in ready]
@@ -64,14 +69,11 @@ def carry_out(tasks: Sequence[Task], *, at_once: int | None, clock: Clock, stage
             break
         if not ready:
             continue
-        recipe = ready[0].recipe
-        if source is None or source[0] != recipe.data.source:
-            source = recipe.data.source, loaded(recipe, ALONE)
         done = sum(task.finished for task in tasks)
         names = ready[0].title if len(ready) == 1 else f"{ready[0].title} and {len(ready) - 1} more at once"
         stage.title(f"{done + 1} of {len(tasks)}: {names}")
         try:
-            run_together(ready, source[1], clock, stage)
+            run_together(ready, sources[ready[0].recipe.data.source], clock, stage)
         except Interrupted:
             if not clock.over():
                 raise

@@ -40,7 +40,7 @@ class Table:
 
     settings: tuple[Setting, ...]
     seeds: int
-    also: str = ""  # what has to be measured beside
+    measures: tuple[str, ...] = ()  # what is measured of the runs, beside their predictions
 
 
 # In the order they are run: first those that say most about the method.
@@ -78,6 +78,7 @@ def tiny(recipe: Callable[[], Recipe]) -> Setting:
     return Setting(recipe, 4, 4, (*students(4, *SINGLE_PASS), SINGLE_KD))
 
 
+CORRUPTED, COSTS = "corrupted images", "inference time"
 C10, C100 = 8, 4  # teachers of CIFAR-10 and CIFAR-100
 TABLES: dict[str, Table] = {
     "cifar10": Table((Setting(cifar10, C10, C10, (*students(4, *MAIN), *students(8, *MAIN))),), 4),
@@ -89,10 +90,10 @@ TABLES: dict[str, Table] = {
             Setting(cifar100, C100, 4, students(4, *SINGLE_PASS)),
         ),
         4,
-        "corrupted images",
+        (CORRUPTED,),
     ),
     "baselines": Table((Setting(cifar10, C10, 8, (SINGLE_KD,)), Setting(cifar100, C100, 4, (SINGLE_KD,))), 4),
     "tinyimagenet": Table((tiny(tiny_imagenet_r18), tiny(tiny_imagenet_wrn)), 3),
     "imagenet": Table((Setting(imagenet, 2, 2, (*students(2, *SHORT), SINGLE_KD)),), 1),
-    "costs": Table((Setting(cifar100, C100, 4, students(4, *TIMED)),), 1, "inference time"),
+    "costs": Table((Setting(cifar100, C100, 4, students(4, *TIMED)),), 1, (COSTS,)),
 }

@@ -52,8 +52,11 @@ def measured(run: Path) -> tuple[Subject, RunData]:
     return subject, RunData(subject, DataOptions())
 
 
-def read(run: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "measurements" / f"{name}.json").read_text())
+def read(run: Path, name: str, first: int | None = None) -> dict[str, Any]:
+    """A measurement; of a folder of teachers, that of the first three together, if nothing else is said."""
+    first = 3 if first is None and run.name == "teachers" and name != "members" else first
+    part = "" if first is None else f"first-{first}"
+    found: dict[str, Any] = json.loads((run / "measurements" / part / f"{name}.json").read_text())
     assert found["version"] == 1
     return found
 
@@ -103,8 +106,12 @@ def test_corruption_of_teachers_together_and_alone(run: Copied) -> None:
     for row in (together["rows"][0], together["rows"][3]):
         x = as_input(corrupt(test.x, row["corruption"], row["severity"], 0))
         each = [answers(network(path / f"teacher-{m}"), x) for m in range(3)]
-        for folder, log_p in ((path, torch.stack(each).exp().mean(0).log()), (path / "teacher-1", each[1])):
-            (own,) = [other for other in read(folder, "corruption")["rows"] if same(other, row)]
+        for folder, first, log_p in (
+            (path, 3, torch.stack(each).exp().mean(0).log()),
+            (path, 2, torch.stack(each[:2]).exp().mean(0).log()),
+            (path / "teacher-1", None, each[1]),
+        ):
+            (own,) = [other for other in read(folder, "corruption", first)["rows"] if same(other, row)]
             acc, nll = plain(log_p, test.y)
             assert own["acc"] == pytest.approx(acc)
             assert own["nll"] == pytest.approx(nll, rel=1e-5)
@@ -311,6 +318,17 @@ def test_health_in_full(run: Copied) -> None:
     assert health(*measured(be), Quiet()) is None
     metrics = RunFolder(be).result["metrics"]
     assert read(be, "health")["ensemble"]["nll"] == pytest.approx(metrics["nll"], rel=1e-4)
+
+
+def test_nobody_is_warned_of_an_average_that_is_not_served(run: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onefold.engine.measure import health as module
+
+    monkeypatch.setattr(module, "warning_of", lambda *_: "averaging hurts")
+    for name, warning in (("latentbe", "averaging hurts"), ("be", None)):
+        path, heard = run(name), Heard()
+        health(*measured(path), heard)
+        assert read(path, "health")["warning"] == warning
+        assert len(heard.messages) == (warning is not None)
 
 
 def test_what_has_no_members(run: Copied) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from onefold.data.augment import as_input
 from onefold.data.split import check_range
 from onefold.engine.measure.inputs import NUMBERS, RunData, fitted
 from onefold.engine.measure.progress import Counting
-from onefold.engine.measure.subject import Subject
+from onefold.engine.measure.subject import Subject, Target
 from onefold.metrics import Classification
 
 NAME = "corruption"
@@ -34,29 +34,42 @@ def corruption(
     """
     if not subject.images:
         return f"corruption: {subject.path} was trained on features, and only images can be corrupted"
-    source = GENERATED if folder is None else f"{folder.name} (published)"
-    about: dict[str, Any] = {"source": source}
-    found = [target.store.stored(NAME) for target in subject.targets]
-    if all(each is not None and (any_source or each["source"] == source) for each in found):
+    if measured_already(subject.targets, folder, any_source=any_source):
         progress.message(f"corruption: stored already for {subject.path}")
         return None
-    rows = [target.store.parts(NAME, about) for target in subject.targets]
-    done = set.intersection(*(set(each) for each in rows))
+    about: dict[str, Any] = {"source": source_of(folder)}
+    store = subject.main.store
+    rows: dict[str, list[Any]] = store.parts(NAME, about)  # of each target, by "NAME SEVERITY"
+    done = set(rows)
     if done:
         progress.message(f"corruption: going on after {len(done)} corruptions and severities of {subject.path}")
     for place, (key, total, batches) in enumerate(sets(subject, data, folder, done)):
+        if key in done:
+            continue
         progress.count(place, total, key)
-        if key not in done:
-            measured = metrics_under(subject, batches)
-            name, severity = key.rsplit(" ", 1)
-            for target, each, metrics in zip(subject.targets, rows, measured, strict=True):
-                kept = {k: metrics[k] for k in ("acc", "nll", "ece")} | {"count": int(metrics["count"])}
-                each[key] = {"corruption": name, "severity": int(severity)} | kept
-                target.store.write_parts(NAME, about, each)
+        name, severity = key.rsplit(" ", 1)
+        at = {"corruption": name, "severity": int(severity)}
+        rows[key] = [at | kept(metrics) for metrics in metrics_under(subject, batches)]
+        store.write_parts(NAME, about, rows)
     progress.count(1, 1)
-    for target, each in zip(subject.targets, rows, strict=True):
-        target.store.write(NAME, about | {"rows": list(each.values())})
+    # The main one comes last: it forgets what was done in parts.
+    for number, target in reversed(list(enumerate(subject.targets))):
+        target.store.write(NAME, about | {"rows": [each[number] for each in rows.values()]})
     return None
+
+
+def source_of(folder: Path | None) -> str:
+    return GENERATED if folder is None else f"{folder.name} (published)"
+
+
+def measured_already(targets: Sequence[Target], folder: Path | None, *, any_source: bool = False) -> bool:
+    """Whether everything is stored, of images from there; no network is needed to tell."""
+    found = [target.store.stored(NAME) for target in targets]
+    return all(each is not None and (any_source or each["source"] == source_of(folder)) for each in found)
+
+
+def kept(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: metrics[name] for name in ("acc", "nll", "ece")} | {"count": int(metrics["count"])}
 
 
 @torch.no_grad()

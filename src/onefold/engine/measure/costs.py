@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onefold.engine.environment import processor
 from onefold.engine.measure.progress import Counting
-from onefold.engine.measure.subject import Subject
+from onefold.engine.measure.subject import Subject, Target
 from onefold.engine.teachers import load_networks, teacher_runs
 from onefold.ensemble import BatchEnsemble, Plain, Teachers, collapse
 from onefold.metrics import log_mean_probabilities
@@ -29,7 +29,7 @@ def costs(subject: Subject, progress: Counting) -> list[str]:
     """Times what there is of a single network, an ensemble, a student's members and the collapsed network; sentences
     about what is left out."""
     device, store = described(subject.device), subject.main.store
-    if (stored := store.stored(NAME)) is not None and stored["device"] == device:
+    if timed_already(subject.targets, subject.device):
         progress.message(f"costs: stored already for {subject.path} on {device}")
         return []
     asked, cannot = what_is_asked(subject)
@@ -48,6 +48,12 @@ def costs(subject: Subject, progress: Counting) -> list[str]:
     train = sum(known) if len(known) == len(each) else None
     store.write(NAME, {"device": device, "train_seconds": train, "inference": rows})
     return cannot
+
+
+def timed_already(targets: Sequence[Target], device: torch.device) -> bool:
+    """Whether the times on this device are stored; no network is needed to tell."""
+    stored = targets[0].store.stored(NAME)
+    return stored is not None and stored["device"] == described(device)
 
 
 def what_is_asked(subject: Subject) -> tuple[Asked, list[str]]:

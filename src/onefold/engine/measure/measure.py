@@ -54,12 +54,18 @@ class Told(NamedTuple):
     failed: list[str]
 
 
-def measure_run(path: Path, wanted: Wanted, device: torch.device, stage: Callable[[str], Counting]) -> Told:
+def measure_run(
+    path: Path,
+    wanted: Wanted,
+    device: torch.device,
+    stage: Callable[[str], Counting],
+    teachers: int | None = None,
+) -> Told:
     """Measures what is wanted of a folder and not stored yet, and goes on where something fails.
 
-    `stage` gives what each measurement reports its progress to.
+    `stage` gives what each measurement reports its progress to; `teachers` is how many of a folder of teachers count.
     """
-    subject = subject_of(path, device)
+    subject = subject_of(path, device, teachers)
     shown = path.name
     looking = stage(f"{shown}: looking at {subject.recipe.data.source}")
     data = RunData(subject, wanted.data, lambda done, total: looking.count(done, total))

@@ -17,10 +17,13 @@ CHUNK = 1 << 20
 
 
 class Measurements:
-    """RUN/measurements. `of` tells the networks they are of: measurements of others count as not there."""
+    """RUN/measurements. `of` tells the networks they are of: measurements of others count as not there.
 
-    def __init__(self, run: Path, of: str) -> None:
-        self.folder, self.of = run / FOLDER, of
+    Of a folder of teachers, `first` is how many of them answer together: each such ensemble has a folder of its own.
+    """
+
+    def __init__(self, run: Path, of: str, first: int | None = None) -> None:
+        self.folder, self.of = run / FOLDER / ("" if first is None else f"first-{first}"), of
 
     def stored(self, name: str) -> dict[str, Any] | None:
         """The measurement of that name, or None where there is none of these networks that can be read."""
@@ -55,6 +58,11 @@ class Measurements:
             write_aside(self.folder / f"{name}.json", (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
         except OSError as error:
             raise unwritable(self.folder, error) from None
+
+
+def together(prints: Sequence[str]) -> str:
+    """Of several networks, from those of each."""
+    return hashlib.blake2b(" ".join(prints).encode(), digest_size=16).hexdigest()
 
 
 def fingerprint(models: Sequence[Path]) -> str:

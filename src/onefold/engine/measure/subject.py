@@ -14,7 +14,7 @@ from torch import Tensor
 from onefold.engine import checkpoint
 from onefold.engine.checkpoint import load_network
 from onefold.engine.evaluate import Splits, stored
-from onefold.engine.measure.store import Measurements, fingerprint
+from onefold.engine.measure.store import Measurements, fingerprint, together
 from onefold.engine.networks import network_of
 from onefold.engine.result import served_network
 from onefold.engine.teachers import load_networks, teacher_runs
@@ -38,7 +38,8 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """Networks on a device, asked together; teachers are also measured one by one, for they are asked anyway."""
+    """Networks on a device, asked together; of teachers the ensembles of the first 2, 3, ... M and each by itself are
+    measured, for they are asked anyway."""
 
     path: Path
     recipe: Recipe
@@ -82,23 +83,50 @@ def is_teachers(path: Path) -> bool:
     return not RunFolder(path).started and any(path.glob("teacher-*"))
 
 
-def subject_of(path: Path, device: torch.device) -> Subject:
-    """The networks of a folder; what is not finished, or cannot be built again, is refused with a sentence."""
-    return teachers_of(path, device) if is_teachers(path) else run_of(path, device)
+def subject_of(path: Path, device: torch.device, teachers: int | None = None) -> Subject:
+    """The networks of a folder; what is not finished, or cannot be built again, is refused with a sentence.
+
+    `teachers` is how many to take of a folder of teachers: all, if nothing is said.
+    """
+    return teachers_of(path, device, teachers) if is_teachers(path) else run_of(path, device)
 
 
-def teachers_of(path: Path, device: torch.device) -> Subject:
-    runs = teacher_runs(path)
+def targets_of(path: Path, teachers: int | None = None) -> list[Target]:
+    """Whose measurements a folder holds, the main one first; no network is built for that."""
+    if is_teachers(path):
+        return teachers_targets(path, teacher_runs(path, teachers))
+    run = RunFolder(path)
+    run.result  # noqa: B018 -- refuses what is not finished
+    predict = method_named(run.about["method"]).predict
+    return [Target(str(path), Measurements(path, fingerprint([run.model])), predict, lambda: [stored(run)])]
+
+
+def teachers_of(path: Path, device: torch.device, members: int | None) -> Subject:
+    runs = teacher_runs(path, members)
     teachers = Teachers(load_networks(runs)).to(device).eval()
+    why = f"{path} holds teachers, which share no weights"
+    recipe, about = from_dict(runs[0].recipe), runs[0].about
+    return Subject(path, recipe, about, runs, teachers, None, why, teachers_targets(path, runs), device)
+
+
+def teachers_targets(path: Path, runs: list[RunFolder]) -> list[Target]:
+    """The ensemble of all, those of the first M - 1, ..., 2, and each by itself."""
     prints = [fingerprint([run.model]) for run in runs]
-    together = Measurements(path, fingerprint([run.model for run in runs]))
-    targets = [Target(str(path), together, log_mean_probabilities, lambda: [stored(run) for run in runs])]
+    targets = []
+    for m in range(len(runs), 1, -1):
+        store = Measurements(path, together(prints[:m]), first=m)
+        targets.append(Target(f"{path}, the first {m}", store, first(m), lambda m=m: [stored(r) for r in runs[:m]]))  # type: ignore[misc]
     for m, run in enumerate(runs):
         own = Measurements(run.path, prints[m])
         targets.append(Target(str(run.path), own, member(m), lambda run=run: [stored(run)]))  # type: ignore[misc]
-    why = f"{path} holds teachers, which share no weights"
-    recipe, about = from_dict(runs[0].recipe), runs[0].about
-    return Subject(path, recipe, about, runs, teachers, None, why, targets, device)
+    return targets
+
+
+def first(m: int) -> Prediction:
+    def predict(logits: Tensor) -> Tensor:
+        return log_mean_probabilities(logits[:m])
+
+    return predict
 
 
 def member(m: int) -> Prediction:
@@ -109,8 +137,7 @@ def member(m: int) -> Prediction:
 
 
 def run_of(path: Path, device: torch.device) -> Subject:
-    run = RunFolder(path)
-    run.result  # noqa: B018 -- refuses what is not finished
+    run, targets = RunFolder(path), targets_of(path)
     about = run.about
     net, example = network_of(about)
     method = method_named(about["method"])
@@ -119,12 +146,10 @@ def run_of(path: Path, device: torch.device) -> Subject:
     load_network(run.model, network)
     served = network if isinstance(network, BatchEnsemble) else Plain(network)
     served.to(device).eval()
-    own = Measurements(path, fingerprint([run.model]))
-    target = Target(str(path), own, method.predict, lambda: [stored(run)])
     members, why = with_members(run, student)
     if members is not None:
         members.to(device).eval()
-    return Subject(path, from_dict(run.recipe), about, [run], served.at_rest, members, why, [target], device)
+    return Subject(path, from_dict(run.recipe), about, [run], served.at_rest, members, why, targets, device)
 
 
 def with_members(run: RunFolder, student: AnyStudent) -> tuple[BatchEnsemble | None, str]:

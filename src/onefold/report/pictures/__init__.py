@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from onefold.report.pictures.corruption import corruption_picture
-from onefold.report.pictures.curves import diversity_picture, learning_picture, perturbation_picture
+from onefold.report.pictures.curves import (
+    diversity_picture,
+    learning_picture,
+    perturbation_picture,
+    unfinished_pictures,
+)
 from onefold.report.pictures.entropy import entropy_pictures
 from onefold.report.pictures.picture import Picture, styles_of
 from onefold.report.pictures.reliability import reliability_picture
@@ -11,7 +16,7 @@ from onefold.report.pictures.sizes import sizes_picture
 from onefold.report.pictures.subspace import plane_pictures, subspace_pictures
 from onefold.report.table import Section
 
-__all__ = ["Picture", "pictures"]
+__all__ = ["Picture", "pictures", "unfinished_pictures"]
 
 
 def pictures(section: Section) -> list[Picture]:

@@ -7,7 +7,7 @@ import statistics
 
 from matplotlib.figure import FigureBase
 
-from onefold.report.grids import EXTRA
+from onefold.report.corrupted import EXTRA, measured
 from onefold.report.pictures.picture import Palette, Panel, Picture, Style, line, one_axes
 from onefold.report.table import COLUMNS, Column, Row, Section
 
@@ -16,7 +16,7 @@ Lines = dict[str, list[tuple[float, float]]]
 
 def corruption_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
     """Accuracy, NLL and ECE against severity; severity 0 are the clean test images."""
-    rows = [row for row in section.rows if any(a.measurements.corruption for a in row.answers)]
+    rows = [row for row in section.rows if measured(row)]
     if not rows:
         return None
     panels = tuple(
@@ -31,9 +31,8 @@ def corruption_picture(section: Section, styles: dict[str, Style]) -> Picture | 
 
 def by_severity(row: Row, column: Column) -> list[tuple[float, float]]:
     found: dict[float, list[float]] = {0.0: row.values[column.key]}
-    for answer in row.answers:
-        measured = answer.measurements.corruption
-        for each in () if measured is None else measured.rows:
+    for one in measured(row):
+        for each in one.rows:
             if each.corruption not in EXTRA:
                 found.setdefault(float(each.severity), []).append(each.metrics[column.key])
     return [(severity, column.scale * statistics.fmean(values)) for severity, values in sorted(found.items())]

@@ -25,7 +25,9 @@ class Palette:
     series: tuple[str, ...]
 
 
-# Okabe and Ito's, which people tell apart whatever colours they see; lines differ in dashes and marks, too.
+# Okabe and Ito's, which people tell apart whatever colours they see; lines differ in dashes and marks, too. The page
+# has colours like them (page.css), darker or lighter, so that they stand out from it; a test looks at all of them with
+# the eyes of people who lack one kind of cones.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5a5f66")
 PRINTED = Palette("#1b1f24", "#aab1ba", "#0072b2", "#d55e00", SERIES)
 # Stand-ins that become the page's own colours, so that a picture follows the page into the dark.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import FigureBase
 
 from onefold.metrics import Reliability
@@ -56,7 +58,6 @@ def draw_gaps(axes: Axes, palette: Palette, bins: Reliability) -> None:
     """Bars as high as the accuracy, and the way from there to the confidence."""
     width = 1 / len(bins.count)
     entries = filled(bins)
-    # All bars of a kind at once: a call takes matplotlib milliseconds.
     for weight, chosen in (
         (1.0, [entry for entry in entries if int(bins.count[entry[0]]) >= FEW]),
         (0.4, [entry for entry in entries if int(bins.count[entry[0]]) < FEW]),
@@ -65,10 +66,10 @@ def draw_gaps(axes: Axes, palette: Palette, bins: Reliability) -> None:
             continue
         middles = [(index + 0.5) * width for index, _, _ in chosen]
         confidences, accuracies = [c for _, c, _ in chosen], [a for _, _, a in chosen]
-        lows = [min(c, a) for _, c, a in chosen]
-        gaps = [abs(c - a) for _, c, a in chosen]
-        axes.bar(middles, accuracies, width=width * 0.84, color=palette.accuracy, linewidth=0, alpha=weight)
-        axes.bar(middles, gaps, bottom=lows, width=width * 0.84, fill=False, edgecolor=palette.gap, alpha=weight)
+        lows, highs = [min(c, a) for _, c, a in chosen], [max(c, a) for _, c, a in chosen]
+        zeros = [0.0] * len(chosen)
+        bars(axes, middles, zeros, accuracies, width * 0.84, facecolors=palette.accuracy, linewidths=0, alpha=weight)
+        bars(axes, middles, lows, highs, width * 0.84, facecolors="none", edgecolors=palette.gap, alpha=weight)
         sides = [index * width for index, _, _ in chosen], [(index + 1) * width for index, _, _ in chosen]
         axes.hlines(confidences, *sides, color=palette.gap, linewidth=2.5, alpha=weight)
     axes.plot([0, 1], [0, 1], color=palette.ink, linewidth=1, linestyle=(0, (4, 3)))
@@ -82,10 +83,20 @@ def draw_shares(axes: Axes, palette: Palette, bins: Reliability) -> None:
     total = int(bins.count.sum())
     middles = [(index + 0.5) * width for index in range(len(bins.count))]
     shares = [100 * count / total for count in bins.count.tolist()]
-    axes.bar(middles, shares, width=width * 0.86, color=palette.faint, linewidth=0)
+    bars(axes, middles, [0.0] * len(shares), shares, width * 0.86, facecolors=palette.faint, linewidths=0)
     axes.set(ylim=(0, 100), xlabel="confidence", ylabel="share, %")
     axes.set_xticks(QUARTERS, NAMED)
     axes.set_yticks([0, 50, 100])
+
+
+def bars(axes: Axes, middles: list[float], lows: list[float], highs: list[float], width: float, **looks: Any) -> None:
+    """Bars as one drawn thing: each of matplotlib's own takes it a millisecond."""
+    half = width / 2
+    corners = [
+        [(x - half, low), (x + half, low), (x + half, high), (x - half, high)]
+        for x, low, high in zip(middles, lows, highs, strict=True)
+    ]
+    axes.add_collection(PolyCollection(corners, **looks), autolim=False)
 
 
 def filled(bins: Reliability) -> list[tuple[int, float, float]]:

@@ -12,11 +12,10 @@ from onefold.report.table import COLUMNS, Column, Row, Section
 
 def sizes_picture(section: Section) -> Picture | None:
     """Accuracy, NLL and ECE of ensembles of 1, 2, ... teachers."""
-    rows = [row for row in section.sizes if row.first.kind != "single" or row.networks > 1]
-    if len({row.first.members for row in rows}) < 3:
+    if not section.sizes:
         return None
-    panels = tuple(panel(rows, column) for column in COLUMNS[:3])
-    caption = "Ensembles of the first teachers; of one, the mean over all of them."
+    panels = tuple(panel(list(section.sizes), column) for column in COLUMNS[:3])
+    caption = "Ensembles of the first teachers; that of one is the first teacher."
     return Picture("ensembles", "Ensembles by size", caption, panels)
 
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
 
 from matplotlib.figure import FigureBase
 
@@ -10,10 +15,22 @@ from onefold.report.measurements import Plane, Subspace
 from onefold.report.pictures.picture import MARGINS, Palette, Panel, Picture, Style, line, one_axes, short
 from onefold.report.table import Section
 
-PANELS = (("train", "error"), ("test", "error"), ("test", "nll"))  # the paper's, left to right
+PANELS = (("train", "error"), ("test", "error"), ("test", "nll"), ("train", "nll"))  # the paper's three, and one more
 TITLES = {"error": "error, %", "nll": "NLL"}
 REESTIMATED = " (BatchNorm re-estimated)"
+MIDDLE = 0.5
+LEVELS = 12  # of a contour picture
 Measured = dict[str, Subspace]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Values along the line, and that of the average of all members; with more than two it does not lie on the line."""
+
+    t: list[float]
+    values: list[float]
+    average: float | None
+    beside: bool
 
 
 def subspace_pictures(section: Section, styles: dict[str, Style]) -> list[Picture]:
@@ -26,12 +43,13 @@ def subspace_pictures(section: Section, styles: dict[str, Style]) -> list[Pictur
         ]
         if panels:
             drawn = [label for label, one in measured.items() if any(c.reestimated == reestimated for c in one.curves)]
-            caption = "Along the line through two members, t = 0 the one and t = 1 the other."
-            if any(measured[label].average_t is not None for label in drawn):
-                caption += " The star is the average of all members."
+            caption = "Along the line through two members, t = 0 the one and t = 1 the other. The star is the average "
+            caption += "of all members"
+            if any(measured[label].average_t is None for label in drawn):
+                caption += "; it is hollow where there are more than two, for then it lies beside the line"
             name = "subspace-reestimated" if reestimated else "subspace"
             legend = tuple((label, styles[label]) for label in drawn)
-            pictures.append(Picture(name, f"Between two members{suffix}", caption, tuple(panels), legend=legend))
+            pictures.append(Picture(name, f"Between two members{suffix}", caption + ".", tuple(panels), 4, legend))
     return pictures
 
 
@@ -46,37 +64,41 @@ def first_of(section: Section) -> Measured:
 
 
 def panel(measured: Measured, split: str, key: str, reestimated: bool, styles: dict[str, Style]) -> Panel | None:
-    lines: dict[str, tuple[list[float], list[float], tuple[float, float] | None]] = {}
+    lines: dict[str, Line] = {}
     scale = 100.0 if key == "error" else 1.0
     for label, one in measured.items():
         for curve in one.curves:
-            if (curve.split, curve.reestimated) == (split, reestimated):
-                values = curve.error if key == "error" else curve.nll
-                point = one.average.get(split + ("_reestimated" if reestimated else ""))
-                mark = None if point is None or one.average_t is None else (one.average_t, scale * point[key])
-                lines[label] = list(one.t), [scale * value for value in values], mark
+            values = [scale * value for value in (curve.error if key == "error" else curve.nll)]
+            if (curve.split, curve.reestimated) == (split, reestimated) and finite(values):
+                point = one.average.get(split + ("_reestimated" if reestimated else ""), {}).get(key, math.nan)
+                average = scale * point if math.isfinite(point) else None
+                lines[label] = Line(list(one.t), values, average, one.average_t is None)
     if not lines:
         return None
     title = f"{split} {TITLES[key]}"
     words = "; ".join(
-        f"{label} between {min(y):.4g} and {max(y):.4g}" + (f", {mark[1]:.4g} at the average" if mark else "")
-        for label, (_, y, mark) in lines.items()
+        f"{label} between {min(finite(each.values)):.4g} and {max(finite(each.values)):.4g}"
+        + (f", {each.average:.4g} at the average" if each.average is not None else "")
+        for label, each in lines.items()
     )
     return Panel(title, f"{title} along the line: {words}.", functools.partial(draw, title, lines, styles))
 
 
-def draw(
-    title: str,
-    lines: dict[str, tuple[list[float], list[float], tuple[float, float] | None]],
-    styles: dict[str, Style],
-    figure: FigureBase,
-    palette: Palette,
-) -> None:
+def finite(values: Iterable[float]) -> list[float]:
+    """Far from the members a network may answer with numbers that are none."""
+    return [value for value in values if math.isfinite(value)]
+
+
+def draw(title: str, lines: dict[str, Line], styles: dict[str, Style], figure: FigureBase, palette: Palette) -> None:
     axes = one_axes(figure, "t", title)
-    for label, (x, y, mark) in lines.items():
-        line(axes, palette, styles[label], x, y)
-        if mark is not None:
-            axes.plot(*mark, marker="*", markersize=11, color=palette.series[styles[label].colour], linestyle="")
+    for label, each in lines.items():
+        line(axes, palette, styles[label], each.t, each.values)
+        if each.average is not None:
+            colour = palette.series[styles[label].colour]
+            inside = "none" if each.beside else colour
+            axes.plot(
+                MIDDLE, each.average, marker="*", markersize=11, color=colour, markerfacecolor=inside, linestyle=""
+            )
     for t in (0, 1):
         axes.axvline(t, color=palette.faint, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
 
@@ -91,20 +113,29 @@ def plane_pictures(section: Section) -> list[Picture]:
         for key, values in (("error", one.plane.error), ("nll", one.plane.nll)):
             scale = 100.0 if key == "error" else 1.0
             scaled = [[scale * value for value in row] for row in values]
-            low, high = min(map(min, scaled)), max(map(max, scaled))
-            words = f"{label}, {TITLES[key]} on the plane through three members: from {low:.4g} to {high:.4g}."
+            known = finite(value for row in scaled for value in row)
+            if len(set(known)) < 2:
+                continue  # there is nothing between which lines could be drawn
+            words = f"{label}, test {TITLES[key]} on the plane through three members: from {min(known):.4g} to "
             drawn = functools.partial(draw_plane, one.plane, scaled)
-            panels.append(Panel(f"{label}: {TITLES[key]}", words, drawn, (3.6, 3.0)))
-        caption = "The plane through three members; the star is the average of all."
-        pictures.append(Picture(f"plane-{number}", f"The plane of three members: {label}", caption, tuple(panels), 2))
+            panels.append(Panel(f"{label}: test {TITLES[key]}", f"{words}{max(known):.4g}.", drawn, (3.6, 3.0)))
+        caption = "The plane through members 0, 1 and 2, weighted 1 - a - b, a and b; the star is the average of these "
+        caption += "three. What is far above the rest has the last colour."
+        if panels:
+            title = f"The plane of three members: {label}"
+            pictures.append(Picture(f"plane-{number}", title, caption, tuple(panels), 2))
     return pictures
 
 
 def draw_plane(plane: Plane, values: list[list[float]], figure: FigureBase, palette: Palette) -> None:
     axes = figure.subplots(gridspec_kw=MARGINS | {"right": 0.87})
-    filled = axes.contourf(plane.a, plane.b, values, levels=12, cmap="cividis")
-    axes.contour(plane.a, plane.b, values, levels=filled.levels, colors="#ffffff", linewidths=0.4)
-    bar = figure.colorbar(filled, ax=axes, pad=0.03, format=short)
+    known = finite(value for row in values for value in row)
+    low, high, top = min(known), max(known), highest(known)
+    levels = [low + (top - low) * step / LEVELS for step in range(LEVELS + 1)]
+    beyond: Literal["max", "neither"] = "max" if top < high else "neither"
+    filled = axes.contourf(plane.a, plane.b, values, levels=levels, cmap="cividis", extend=beyond)
+    axes.contour(plane.a, plane.b, values, levels=levels, colors="#ffffff", linewidths=0.4)
+    bar = figure.colorbar(filled, ax=axes, pad=0.03, format=short, ticks=levels[::3])
     for name, (a, b) in ((name, (p[0], p[1])) for name, p in plane.points.items()):
         average = name == "average"
         axes.plot(a, b, marker="*" if average else "o", markersize=12 if average else 7, color="#ffffff")
@@ -113,3 +144,10 @@ def draw_plane(plane: Plane, values: list[list[float]], figure: FigureBase, pale
             axes.annotate(name, (a, b), xytext=(6, 4), textcoords="offset points", color="#ffffff", fontweight="bold")
     axes.set(xlabel="a", ylabel="b")
     bar.outline.set_edgecolor(palette.faint)
+
+
+def highest(values: list[float]) -> float:
+    """Where the scale ends: far outside values grow so fast that the members would all have one colour."""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    end = low + 4 * (middle - low)
+    return min(high, end) if end > low else high

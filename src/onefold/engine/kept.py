@@ -1,0 +1,59 @@
+"""Answers that are kept: in memory while they are few, in a file that the system clears away once they are many."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from typing import IO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+HELD = 1 << 28  # bytes of log-probabilities that stay in memory
+Answered = tuple[Tensor, Tensor]  # labels [B] and log-probabilities [B, K] in float32, on the host
+
+
+class Kept:
+    """Labels and log-probabilities, batch after batch.
+
+    No tensor of a later batch is held: small ones among the many large ones that come and go would keep the allocator
+    from using their room again, and memory would grow all the same.
+    """
+
+    def __init__(self) -> None:
+        self.labels, self.logits = bytearray(), bytearray()
+        self.rows, self.classes = 0, 0
+        self.file: IO[bytes] | None = None
+
+    def add(self, labels: Tensor, logits: Tensor) -> None:
+        self.labels += labels.long().contiguous().numpy().tobytes()
+        self.rows, self.classes = self.rows + len(logits), logits.shape[1]
+        content = logits.float().contiguous().numpy()
+        if self.file is not None:
+            self.file.write(content.data)
+            return
+        self.logits += content.tobytes()
+        if len(self.logits) > HELD:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115 -- closed when all is in it
+            self.file.write(self.logits)
+            self.logits = bytearray()
+
+    def joined(self) -> Answered:
+        """Labels `[N]` and log-probabilities `[N, K]`; those in the file come into memory where they are looked at."""
+        labels = torch.frombuffer(self.labels, dtype=torch.long) if self.labels else torch.empty(0, dtype=torch.long)
+        shape = self.rows, self.classes
+        if self.file is None:
+            return labels, torch.frombuffer(self.logits, dtype=torch.float32).view(shape)
+        self.file.flush()
+        with self.file:
+            # Copied on writing: torch wants what it could write to.
+            return labels, torch.from_numpy(np.memmap(self.file, np.float32, "c", 0, shape))
+
+
+def kept(batches: Iterable[Answered]) -> Answered:
+    """All batches, one after the other."""
+    found = Kept()
+    for labels, logits in batches:
+        found.add(labels, logits)
+    return found.joined()

@@ -1,0 +1,84 @@
+"""Tables of corrupted test images: means over all of them, and each corruption by itself."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from onefold.report.compare import of_paper
+from onefold.report.grid import Grid, number
+from onefold.report.measurements import Corrupted, Corruption
+from onefold.report.table import COLUMNS, Row, Section, headings
+
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # of the benchmark's files, not of its 15
+SHIFTED = COLUMNS[:3]
+PUBLISHED = "published"
+
+
+def measured(row: Row) -> list[Corruption]:
+    """What was measured of a row's networks, all on images of one kind: the published ones where there are any."""
+    found = [a.measurements.corruption for a in row.answers if a.measurements.corruption is not None]
+    return [each for each in found if PUBLISHED in each.source] or found
+
+
+def corruption(section: Section) -> Grid:
+    """Means over corruptions and severities."""
+    lines = []
+    sources: list[str] = []
+    made_here = False
+    for row in section.rows:
+        found = measured(row)
+        if not found:
+            continue
+        paper = of_paper(row.first, corrupted=True)
+        made_here |= bool(paper) and PUBLISHED not in found[0].source
+        means = [averaged(each.rows) for each in found]
+        sources += [each.source for each in found]
+        cells = [number([m[c.key] for m in means], c.digits, c.scale, paper.get(c.key)) for c in SHIFTED]
+        lines.append((row.label, tuple(cells)))
+    caption = f"Mean over corruptions and severities 1 to 5 ({', '.join(dict.fromkeys(sources))}). "
+    caption += "The four extra corruptions of the benchmark are left out of the mean."
+    if made_here:
+        caption += " The paper's numbers are of the published images, and these were made here: frost is another one, "
+        caption += "and every draw, so that a difference may be one of images."
+    titles = tuple(headings(SHIFTED))
+    return Grid("corruption", "Corrupted test images", titles, tuple(lines), caption, other_images=made_here)
+
+
+def averaged(rows: Sequence[Corrupted]) -> dict[str, float]:
+    """Over the 15 corruptions of the benchmark, or all there are where none of these is."""
+    benchmark = [row for row in rows if row.corruption not in EXTRA] or list(rows)
+    return mean_of(benchmark, lambda _: True)
+
+
+def by_corruption(section: Section) -> list[Grid]:
+    """A table of each metric: the corruptions one by one, mean over the severities, and a column for each row."""
+    each = [(row.label, found) for row in section.rows if (found := measured(row))]
+    names = list(dict.fromkeys(one.corruption for _, found in each for several in found for one in several.rows))
+    tables = []
+    for column in SHIFTED:
+        lines = []
+        for name in names:
+            cells = [
+                number(
+                    [means[column.key] for one in found if (means := of_one(one, name))], column.digits, column.scale
+                )
+                for _, found in each
+            ]
+            lines.append((name + (" (extra)" if name in EXTRA else ""), tuple(cells)))
+        title = f"{column.title} by corruption"
+        caption = "Mean over severities 1 to 5."
+        labels = tuple(label for label, _ in each)
+        place = f"corruption-{column.key}"
+        tables.append(Grid(place, title, labels, tuple(lines), caption, "corruption", folded=True))
+    return tables
+
+
+def of_one(one: Corruption, name: str) -> dict[str, float]:
+    return mean_of(one.rows, lambda row: row.corruption == name)
+
+
+def mean_of(rows: Sequence[Corrupted], chosen: Callable[[Corrupted], bool]) -> dict[str, float]:
+    """The metrics, empty where there is no such row."""
+    kept = [row.metrics for row in rows if chosen(row)]
+    return {key: statistics.fmean(metrics[key] for metrics in kept) for key in ("acc", "nll", "ece")} if kept else {}

@@ -1,0 +1,148 @@
+"""What a table needs beside its runs: corrupted images, times. Measured of every finished run that lacks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onefold.engine.device import device_named
+from onefold.engine.measure.corruption import measured_already
+from onefold.engine.measure.costs import timed_already
+from onefold.engine.measure.inputs import DataOptions
+from onefold.engine.measure.measure import Wanted, measure_run
+from onefold.engine.measure.subject import targets_of
+from onefold.reproduce.carry import Clock, Outcome, Stage
+from onefold.reproduce.plan import Task
+from onefold.reproduce.tables import CORRUPTED, COSTS, Table
+from onefold.run import RunFolder
+
+PUBLISHED = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """One measurement of one folder: a student's, or that of the first so many teachers."""
+
+    kind: str
+    task: Task  # a run in the folder
+    path: Path
+    runs: tuple[Path, ...]
+
+    @property
+    def title(self) -> str:
+        recipe = self.task.recipe
+        who = f"{recipe.name}, {len(self.runs)} teachers" if self.task.member is not None else self.task.title
+        return f"{self.kind} of {who}"
+
+    @property
+    def published(self) -> Path | None:
+        """The corrupted images as published, where they lie beside the data."""
+        data = self.task.recipe.data
+        folder = Path(data.root).expanduser() / PUBLISHED.get(data.source, "")
+        return folder if data.source in PUBLISHED and folder.is_dir() else None
+
+    @property
+    def ready(self) -> bool:
+        return all(RunFolder(run).finished for run in self.runs)
+
+    @property
+    def done(self) -> bool:
+        """Whether it is stored; where no published images are to be had, those that were there before count."""
+        if not self.ready:
+            return False
+        try:
+            targets = targets_of(self.path, len(self.runs))
+        except (ValueError, OSError):
+            return False  # what is wrong is told when it is measured
+        if self.kind == COSTS:
+            return timed_already(targets, device_named(self.task.recipe.device))
+        return measured_already(targets, self.published, any_source=self.published is None)
+
+    @property
+    def wanted(self) -> Wanted:
+        data = self.task.recipe.data
+        options = DataOptions(data.root, data.download, data.skip_unreadable, data.workers)
+        if self.kind == COSTS:
+            return Wanted(costs=True, data=options)
+        return Wanted(corruptions=self.published is None, corrupted=self.published, data=options)
+
+
+def measurings_of(table: Table, tasks: Sequence[Task]) -> list[Measuring]:
+    """All that a table needs of its runs: of the teachers together, and of each student."""
+    found = []
+    for kind in table.measures:
+        for folder in dict.fromkeys(task.teachers for task in tasks):
+            own = [task for task in tasks if task.teachers == folder]
+            teachers = [task for task in own if task.member is not None]
+            if teachers:
+                found.append(Measuring(kind, teachers[0], folder, tuple(task.run for task in teachers)))
+            found += [Measuring(kind, task, task.run, (task.run,)) for task in own if task.member is None]
+    return found
+
+
+class Over(Exception):
+    """The time is over; what was measured so far is stored."""
+
+
+class Timed:
+    """A stage of a measurement, which is left between two of its parts when the time is over."""
+
+    def __init__(self, stage: Stage, text: str, clock: Clock) -> None:
+        self.stage, self.text, self.clock = stage, text, clock
+
+    def title(self, text: str) -> None:
+        self.text = text
+
+    def count(self, done: int, total: int, detail: str = "") -> None:
+        if done < total and self.clock.over():
+            raise Over
+        self.stage.title(self.text)
+        self.stage.count(done, total, detail)
+
+    def message(self, text: str) -> None:
+        self.stage.message(text)
+
+
+def measure_all(measurings: Sequence[Measuring], *, clock: Clock, stage: Stage, outcome: Outcome) -> None:
+    """Measures what is missing of the runs that are finished; notes what cannot be, and goes on with the others."""
+    todo = [each for each in measurings if each.ready and not each.done]
+    for kind in dict.fromkeys(each.kind for each in todo if each.kind == CORRUPTED):
+        for source in dict.fromkeys(each.task.recipe.data.source for each in todo if each.kind == kind):
+            say_images(next(each for each in todo if each.task.recipe.data.source == source), stage)
+    for number, each in enumerate(todo, 1):
+        if clock.over():
+            outcome.stopped = True
+            return
+        try:
+            told = measure_run(
+                each.path,
+                each.wanted,
+                device_named(each.task.recipe.device),
+                staged(stage, f"measurement {number} of {len(todo)}: {each.title}", clock),
+                len(each.runs),
+            )
+        except Over:
+            outcome.stopped = True
+            return
+        except (ValueError, OSError) as error:
+            outcome.failures.append(f"{each.title}: {error}")
+        else:
+            outcome.failures += told.failed
+            for sentence in told.left_out:
+                stage.message(sentence)
+
+
+def staged(stage: Stage, title: str, clock: Clock) -> Callable[[str], Timed]:
+    """Every stage of a measurement under one title."""
+    return lambda _: Timed(stage, title, clock)
+
+
+def say_images(each: Measuring, stage: Stage) -> None:
+    """Which corrupted images are taken: numbers of other images are not those of the paper's."""
+    data = each.task.recipe.data
+    if each.published is not None:
+        stage.message(f"corrupted images: {each.published}, as published")
+    else:
+        wanted = Path(data.root) / PUBLISHED.get(data.source, "the published ones")
+        stage.message(f"corrupted images are made here from {data.source}'s test split: {wanted} is not there")
