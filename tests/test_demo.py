@@ -113,7 +113,7 @@ def test_the_page_is_whole_without_a_network(outcome: tuple[Path, list[Section],
     text = outcome[0].read_text()
     assert "http://" not in text
     assert "https://" not in text
-    assert text.count("<figure>") == 2 * 5 + 3 + 1  # reliability before and after scaling; ensembles by size; losses
+    assert text.count("<figure>") == 2 * 5 + 3 + 2  # reliability before and after scaling; ensembles by size; losses
     assert text.count("<script") == 1  # sorts tables; nothing is fetched
 
 
