@@ -7,7 +7,7 @@ out: SETTING/teachers/teacher-0, SETTING/seed-0/latentbe-of-4. `onefold report r
 is kept like any other run. `python dev/results.py` then rebuilds RESULTS.md, its pictures and the README's table.
 
 recipe.json, run.json, env.json, result.json   as they are, but for where on that machine things lay
-measurements/*.json                            likewise
+measurements/**/*.json                         likewise
 metrics.jsonl     training losses one line an epoch, their mean; every evaluation and diversity line as it is
 predictions/      in the compact form, each file below a megabyte; only where the metrics stay what they were
 """
@@ -181,9 +181,9 @@ def beyond(moved: dict[str, float]) -> str:
 
 def copy_measurements(run: Path, kept: Path) -> None:
     """What is complete of the measurements."""
-    for file in sorted(run.glob("measurements/*.json")):
+    for file in sorted(run.glob("measurements/**/*.json")):
         if not file.name.endswith(".partial.json"):
-            copy_json(file, kept / "measurements" / file.name)
+            copy_json(file, kept / file.relative_to(run))
 
 
 def copy_json(file: Path, kept: Path) -> None:

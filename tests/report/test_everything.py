@@ -145,7 +145,7 @@ def test_hours_stand_beside_the_papers_however_short_they_are(tmp_path: Path, wr
     (costs,) = [grid for grid in grids(section) if grid.name == "costs"]
     assert costs.headings[0] == "training, h"
     ((_, cells),) = costs.rows
-    assert (cells[0].text, cells[0].papers, cells[0].difference) == ("0.350", "5.3", "-4.950")
+    assert (cells[0].text, cells[0].papers, cells[0].difference) == ("0.350", "5.3", "15.1 times as fast")
 
 
 def test_a_single_network_may_have_been_timed_with_the_ensemble(tmp_path: Path, write: WriteRun) -> None:
