@@ -15,8 +15,8 @@ from onefold.paper import TABLES as PAPER
 from onefold.paper import entries
 from onefold.recipe import DistillRecipe, Recipe
 from onefold.recipes import cifar10, cifar100, digits
-from onefold.reproduce import TABLES, Changes, Clock, Table, reproduce, tasks_of
-from onefold.reproduce.carry import carry_out, groups
+from onefold.reproduce import TABLES, Changes, Clock, Reproduced, Table, reproduce, tasks_of
+from onefold.reproduce.carry import Outcome, carry_out, groups
 from onefold.reproduce.tables import SINGLE_KD, Setting, StudentRow
 from onefold.run import RunFolder
 
@@ -336,3 +336,12 @@ def test_data_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[s
     words = ["--data.root", str(tmp_path / "nothing"), "--out", str(tmp_path), "--device", "cpu"]
     assert main(["reproduce", "cifar10", *words]) == 2
     assert "nothing" in capsys.readouterr().err
+
+
+def test_a_failure_is_said_and_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Reproduced(Outcome(failures=["cifar10, kd of 4, seed 0: the loss is nan"]), None, [])
+    monkeypatch.setattr("onefold.cli.run_reproduce.reproduce", lambda *_, **__: made)
+    assert main(["reproduce", "cifar10", "--rows", "kd", "--members", "4", "--out", str(tmp_path)]) == 1
+    assert "failed: cifar10, kd of 4, seed 0: the loss is nan" in capsys.readouterr().err

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if several():
                 join()
             carry_out(request, console())
-    except SystemExit as end:  # help was asked for
+    except SystemExit as end:  # help was asked for, or everything has been said
         return int(end.code or 0)
     except KeyboardInterrupt:
         return failed("interrupted; the same command goes on from the last checkpoint", INTERRUPTED, debug)

@@ -18,6 +18,8 @@ from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
 from onefold.reproduce import TABLES, Changes, Measuring, Task, measurings_of, reproduce, tasks_of
 
+FAILED = 1
+
 
 def run(request: Reproduce, out: Console) -> None:
     if world_here().size > 1:
@@ -56,6 +58,8 @@ def run(request: Reproduce, out: Console) -> None:
         say(f"{unmeasured} of {len(measurings)} measurements are still to be done")
     if made.page is not None:
         out.print(str(made.page), markup=False, emoji=False, highlight=False, soft_wrap=True)
+    if made.outcome.failures:
+        raise SystemExit(FAILED)  # what failed has been said
 
 
 def changes_of(request: Reproduce) -> Changes:
