@@ -67,6 +67,25 @@ class Odd(nn.Module):
         return torch.as_tensor(self.head(F.relu(other) + torch.relu(h)))
 
 
+class InPlace(nn.Module):
+    """Sums that happen in place, and are seen again under their first name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 4, 1)
+        self.third, self.norm = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.one(x)
+        h = before
+        h += self.other(x)
+        h = F.relu(self.norm(h)) + before
+        again = h
+        h += self.third(self.other(x))
+        return torch.as_tensor(self.head((h + again).mean((2, 3))))
+
+
 def wide() -> nn.Module:
     return WideResNet(1, 1, 4, CIFAR10)
 
@@ -87,7 +106,7 @@ class Transformer(nn.Module):
         return torch.as_tensor(self.head(F.gelu(h).mean(1)))
 
 
-NETWORKS: list[Callable[[], nn.Module]] = [wide, PostActivation, Odd, Transformer]
+NETWORKS: list[Callable[[], nn.Module]] = [wide, PostActivation, InPlace, Odd, Transformer]
 
 
 @pytest.fixture(autouse=True)

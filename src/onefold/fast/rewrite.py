@@ -103,9 +103,19 @@ def can_be_normalized(
     return known and (weight is None) == (bias is None) and (running_mean is not None or training)
 
 
+def addition(node: fx.Node) -> bool:
+    """Whether a node is a sum of two, which a sum elsewhere may stand for: none that somebody sees happen in place."""
+    if node.target not in ADDITIONS or len(node.args) != 2 or node.kwargs:
+        return False
+    changed = node.args[0]
+    if node.target is not operator.iadd or not isinstance(changed, fx.Node):
+        return True
+    return changed.op != "placeholder" and all(user is node or user < node for user in changed.users)
+
+
 def parts_of_sum(node: fx.Node) -> tuple[fx.Node, fx.Node | None, fx.Node | None]:
     """y, q and x of a sum (1 + q) o y + x; what is no sum is y itself."""
-    if node.target not in ADDITIONS or len(node.args) != 2 or node.kwargs:
+    if not addition(node):
         return node, None, None
     x, y = node.args
     if not isinstance(x, fx.Node) or not isinstance(y, fx.Node) or x is y:
@@ -128,7 +138,7 @@ def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
     if shape is None or len(shape) < 2:
         return False
     total, x = only_user(node), None
-    if total is not None and total.target in ADDITIONS and len(total.args) == 2 and not total.kwargs:
+    if total is not None and addition(total):
         x = total.args[1] if total.args[0] is node else total.args[0]
         if shape_of(x) != shape or x is node:
             x = None
