@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -23,22 +24,22 @@ class Unreadable(ValueError):
     """An image that cannot be read; the message names its file."""
 
 
-class Pictures(Dataset[tuple["Image.Image", int]]):
+class Pictures(Dataset[tuple["Image.Image", int]], abc.ABC):
     """Encoded images with labels `[N]`; a subclass says where image i lies and how to get at its bytes."""
 
     labels: Tensor
 
+    @abc.abstractmethod
     def where(self, index: int) -> str:
         """The name a user finds image `index` by."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def open(self, index: int) -> BinaryIO:
         """The encoded image, to be read from its beginning."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def take(self, indices: Tensor) -> Self:
         """The images at `indices`, in that order."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self.labels)

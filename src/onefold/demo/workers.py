@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import torch
 
 from onefold.demo.tasks import source_of
 from onefold.engine import Interrupted
+from onefold.metrics.threads import one_thread
 
 if TYPE_CHECKING:
     Wire = Connection[Any, Any]  # generic for type checkers only
@@ -74,14 +75,3 @@ class Told:
 
     def message(self, text: str) -> None:
         """What the task is, its title says."""
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """As in a process of its own, so that sums are formed in the same order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,21 +12,6 @@ from onefold.predictions import Stored
 from onefold.report.stored import Batch, batches, together
 
 HELD = 2**26  # logits of a validation split that are kept while a temperature is fitted: 256 MiB in float32
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Inside, torch computes in one thread.
-
-    Pieces are small, and threads that wait for each other spin: where something else keeps one of two cores busy, a
-    report of seconds would take a minute and more.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True, eq=False)

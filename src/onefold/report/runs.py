@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from onefold.metrics.threads import one_thread
 from onefold.predictions import stored
 from onefold.recipe import from_dict, leaves
 from onefold.report.answers import METHODS, PERTURBATIONS, SINGLE, SPEED, Answers
 from onefold.report.ensembles import ensembles, optional, shown
-from onefold.report.measured import measured, one_thread
+from onefold.report.measured import measured
 from onefold.report.measurements import read_measurements
 from onefold.report.unfinished import Unfinished
 from onefold.run import RunFolder
