@@ -16,6 +16,7 @@ from onefold.fast import few_channels, passes
 from onefold.fast.across import World
 from onefold.fast.crop import cropped
 from onefold.fast.kernels import grid
+from onefold.fast.kernels.counters import Counters, own_counters
 from onefold.fast.layout import innermost_channels
 from onefold.fast.norm import Learned, Moments, Norm, Sum
 
@@ -60,11 +61,15 @@ def check_passes() -> None:
         check_case(3, 5, has_s, has_r, affine, relu)
     check_case(1, 5, has_s=False, has_r=False, affine=True, relu=True)
     check_case(2, 70, has_s=True, has_r=True, affine=True, relu=True)  # more channels than a tile
+    height = 8 if DEVICE == "cpu" else 256  # more programs than a reduction takes at once
+    check_case(1, 64, has_s=False, has_r=False, affine=True, relu=True, height=height)
 
 
-def check_case(members: int, channels: int, has_s: bool, has_r: bool, affine: bool, relu: bool) -> None:
+def check_case(
+    members: int, channels: int, has_s: bool, has_r: bool, affine: bool, relu: bool, height: int = 3
+) -> None:
     what = f"M {members}, C {channels}, s {has_s}, r {has_r}, affine {affine}, relu {relu}"
-    y = innermost_channels(torch.randn(2 * members, channels, 3, 5, device=DEVICE) + 2)
+    y = innermost_channels(torch.randn(2 * members, channels, height, height + 2, device=DEVICE) + 2)
 
     def vector(*size: int) -> Tensor:
         return torch.randn(size, device=DEVICE) / 3
@@ -102,6 +107,34 @@ def check_case(members: int, channels: int, has_s: bool, has_r: bool, affine: bo
         compare(what, lambda: passes.scaled_gradient(dz, y, s))
 
 
+def check_arrivals() -> None:
+    """Whoever comes last, and whatever runs beside: the same bits each time, and counters back at zero."""
+    passes.on_gpu = lambda _: True  # type: ignore[assignment]
+    members, channels = 4, 64
+    size = (2 * members, channels, 8, 8) if DEVICE == "cpu" else (32 * members, channels, 32, 32)
+    y, dz = (innermost_channels(torch.randn(size, device=DEVICE)) for _ in range(2))
+    s, gamma, beta = torch.randn(members, channels, device=DEVICE), *torch.randn(2, channels, device=DEVICE)
+    learned = Learned(s, gamma, beta, None)
+    norm = Norm(members, 1e-5, 0.1, relu=True, shared=False)
+
+    def both() -> tuple[Tensor, Tensor]:
+        table = passes.moments(y, Sum(None, None), learned, None, norm, None)[1]
+        return table, passes.gradient_table(dz, y, table, learned, norm, None)[0]
+
+    expected = both()
+    streams = [torch.cuda.Stream() for _ in range(4)] if DEVICE == "cuda" else [None]
+    sheet = Counters(torch.device(DEVICE), 1 << 12)
+    with own_counters(sheet):
+        for k in range(2 if DEVICE == "cpu" else 400):
+            with torch.cuda.stream(streams[k % len(streams)]):
+                found = both()
+            if DEVICE == "cpu" or k % 50 == 49:
+                torch.cuda.synchronize() if DEVICE == "cuda" else None
+                assert all(map(torch.equal, found, expected)), "arrivals"
+    assert sheet.next > 0
+    assert not sheet.zeros.any(), "counters"
+
+
 def check_convolutions() -> None:
     few_channels.PIXELS, few_channels.PROGRAMS = (16, 3) if DEVICE == "cpu" else (128, 132)
     kind = torch.float32 if DEVICE == "cpu" else torch.bfloat16
@@ -137,8 +170,9 @@ def check_crops() -> None:
 if __name__ == "__main__":
     torch.manual_seed(0)
     if DEVICE == "cpu":
-        grid.TILE = 512  # the interpreter takes its time for every element of a tile
+        grid.TILE = grid.SUMMED = grid.REDUCED = 256  # the interpreter takes its time for every element of a tile
     check_passes()
+    check_arrivals()
     check_convolutions()
     check_crops()
     print("kernels agree")

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.step import Step, TrainingStep
+from onefold.fast.kernels.counters import Counters, own_counters
 from onefold.fast.streams import side_by_side
 
 WARM_UP = 3  # steps before the capture: they choose kernels and make the optimizer's state
@@ -29,6 +30,7 @@ class Graph:
     labels: Tensor
     loss: Tensor
     gradients: list[tuple[nn.Parameter, Tensor | None]]
+    counters: Counters | None = None
 
 
 class CapturedStep:
@@ -119,12 +121,13 @@ class CapturedStep:
 
     def capture(self, x: Tensor, labels: Tensor) -> Graph:
         x, labels = x.clone(memory_format=torch.preserve_format), labels.clone()
-        side = torch.cuda.Stream()
+        side, counters = torch.cuda.Stream(), Counters(x.device)
         with self.taken_back(x.device):
             side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side), side_by_side(self.branches):
+            with torch.cuda.stream(side), searching():
                 for _ in range(WARM_UP):
-                    self.part(x, labels)
+                    with side_by_side(self.branches):
+                        self.part(x, labels)
             torch.cuda.current_stream().wait_stream(side)
             torch.cuda.synchronize()
         self.optimizer.zero_grad(set_to_none=True)
@@ -133,14 +136,14 @@ class CapturedStep:
         graph = torch.cuda.CUDAGraph()
         for generator in self.world.generators:  # torch's own is known to every graph
             graph.register_generator_state(generator)
-        with warnings.catch_warnings(), side_by_side(self.branches):
+        with warnings.catch_warnings(), searching(), side_by_side(self.branches), own_counters(counters):
             warnings.filterwarnings("ignore", message="Waiting for pending NCCL work")
             with torch.cuda.graph(graph, pool=self.pool):
                 loss = self.part(x, labels)
         self.pool = graph.pool()
         # A whole step has used its gradients up; those of half a step have to stay where the graph writes them.
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
-        return Graph(graph, x, labels, loss, [] if self.whole else [(p, p.grad) for p in trained])
+        return Graph(graph, x, labels, loss, [] if self.whole else [(p, p.grad) for p in trained], counters)
 
     @contextlib.contextmanager
     def taken_back(self, device: torch.device) -> Iterator[None]:
@@ -165,6 +168,22 @@ class CapturedStep:
                                 value.zero_()  # a momentum of zero is what none was
             for generator, stood in zip(generators, random, strict=True):
                 generator.set_state(stood)
+
+
+@contextlib.contextmanager
+def searching() -> Iterator[None]:
+    """cuDNN tries its kernels on every shape that is new to it inside, and keeps to the fastest.
+
+    Which one that is may change from run to run, and with it the last bits: where somebody has asked for determinism,
+    cuDNN guesses, as it does outside.
+    """
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark
+    cudnn.benchmark = before or not (cudnn.deterministic or torch.are_deterministic_algorithms_enabled())
+    try:
+        yield
+    finally:
+        cudnn.benchmark = before
 
 
 def renew(generator: torch.Generator, state: Tensor) -> None:

@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 
 from onefold.fast.across import World
+from onefold.fast.kernels.common import common_gradient_table_kernel, common_moments_kernel, own_moments_kernel
+from onefold.fast.kernels.counters import taken
+from onefold.fast.kernels.gradient_table import gradient_table_kernel
 from onefold.fast.kernels.grid import Grid, power_of_two
-from onefold.fast.kernels.moments import moments_kernel, own_moments_kernel, sums_kernel
+from onefold.fast.kernels.moments import moments_kernel
 from onefold.fast.kernels.rest import rest_gradient_kernel, rest_kernel
 from onefold.fast.kernels.scale import scaled_gradient_kernel, scaled_sum_kernel
-from onefold.fast.kernels.training import affine_kernel, gradient_kernel, gradient_sums_kernel, gradient_table_kernel
+from onefold.fast.kernels.training import affine_kernel, gradient_kernel
 from onefold.fast.norm import Learned, Moments, Norm, Running, Sum
 
 
@@ -31,22 +34,24 @@ def moments(
     m, grid = norm.members, Grid(y, norm.members, sums=True)
     total = y if add.x is None else torch.empty_like(y)
     partial = floats(y, m, grid.splits, 3, grid.channels)
-    table = floats(y, 3 * m + (3 if world is None else 4), grid.channels)
-    flags = present(SUM=add.x, HAS_Q=add.q)
-    sums_kernel[grid.programs](y, *add, total, partial, *grid.extent, **flags, **grid.sizes)
-    parts, reduction = grid.splits, grid.reduction
-    if world is not None:
-        row = floats(y, 2 * m + 1, grid.channels)
-        counted = grid.rows if world.counted else 0
-        own_moments_kernel[grid.reducers](partial, row, counted, grid.rows, grid.channels, parts, m, **reduction)
-        partial = world.rows_of_all(row)
-        parts = partial.shape[0]
-        reduction = reduction | {"SPLITS": power_of_two(parts)}
+    summing = (y, *add, total, partial, taken(y.device, grid.blocks))
+    sum_flags = present(SUM=add.x, HAS_Q=add.q)
     s, weight, bias, _ = learned
-    inputs = (partial, s, weight, bias, *(running or (None, None)))
-    sizes = (grid.rows, grid.channels, parts, m)
-    flags = present(HAS_S=s, AFFINE=weight, TRACKED=running, COMMON=world)
-    moments_kernel[grid.reducers](*inputs, table, *sizes, norm.momentum, norm.eps, **flags, **reduction)
+    inputs, constants = (s, weight, bias, *(running or (None, None))), (m, norm.momentum, norm.eps)
+    flags = present(HAS_S=s, AFFINE=weight, TRACKED=running)
+    if world is None:
+        table = floats(y, 3 * m + 3, grid.channels)
+        sizes = grid.sizes | grid.reduction
+        moments_kernel[grid.programs](*summing, *inputs, table, *grid.extent, *constants, **sum_flags, **flags, **sizes)
+        return total, table
+    row, table = floats(y, 2 * m + 1, grid.channels), floats(y, 3 * m + 4, grid.channels)
+    counted = grid.rows if world.counted else 0
+    sizes = grid.sizes | grid.reduction
+    own_moments_kernel[grid.programs](*summing, row, counted, *grid.extent, m, **sum_flags, **sizes)
+    every = world.rows_of_all(row)
+    processes = every.shape[0]
+    sizes = grid.table | {"PROCESSES": power_of_two(processes)}
+    common_moments_kernel[grid.tables](every, *inputs, table, grid.channels, processes, *constants, **flags, **sizes)
     return total, table
 
 
@@ -61,20 +66,20 @@ def gradient_table(
 ) -> tuple[Tensor, Learned]:
     m, grid = norm.members, Grid(y, norm.members, sums=True)
     a, mean, _, b, *_ = Moments.of(table, m)
-    partial = floats(y, m, grid.splits, 2, grid.channels)
-    out = floats(y, 5 * m + 2, grid.channels)
-    gradient_sums_kernel[grid.programs](dz, y, a, b, mean, partial, *grid.extent, RELU=norm.relu, **grid.sizes)
-
-    def tabulate(rows: int, sums: Tensor | None) -> None:
-        flags = present(HAS_S=learned.s, HAS_R=learned.r, AFFINE=learned.weight, COMMON=sums)
-        sizes = (rows, grid.channels, grid.splits, m)
-        gradient_table_kernel[grid.reducers](partial, *learned, table, out, sums, *sizes, **flags, **grid.reduction)
-
-    tabulate(grid.rows, None)
-    if world is not None:  # once more, with dgamma and dbeta of all: everything else hangs on them
-        sums = out[5 * m :].clone()
+    partial, out = floats(y, m, grid.splits, 2, grid.channels), floats(y, 5 * m + 2, grid.channels)
+    summing = (dz, y, a, b, mean, partial, taken(y.device, grid.blocks))
+    flags = present(HAS_S=learned.s, HAS_R=learned.r, AFFINE=learned.weight)
+    sizes = grid.sizes | grid.reduction
+    gradient_table_kernel[grid.programs](
+        *summing, *learned, table, out, *grid.extent, m, RELU=norm.relu, **flags, **sizes
+    )
+    if world is not None:
+        sums = out[5 * m :].clone()  # dgamma and dbeta
         world.sum_([sums])
-        tabulate(grid.rows if world.counted else 0, sums)
+        rows = grid.rows if world.counted else 0
+        extent = (rows, grid.channels, grid.splits, m)
+        sizes = grid.table | grid.table_reduction
+        common_gradient_table_kernel[grid.tables](partial, *learned, table, out, sums, *extent, **flags, **sizes)
     ds, dr, dgamma, dbeta = out[3 * m : 4 * m], out[4 * m : 5 * m], out[5 * m], out[5 * m + 1]
     return out[: 3 * m], learned.gradients(ds, dgamma, dbeta, dr)
 

@@ -1,14 +1,15 @@
-"""BatchNorm in training: the moments of a batch, of one process or of several."""
+"""BatchNorm in training: the moments of a batch."""
 
 from __future__ import annotations
 
 import triton.language as tl
 
+from onefold.fast.kernels.arrival import last_to_arrive
 from onefold.fast.kernels.compiled import jit
 
 
 @jit
-def sums_kernel(
+def add_up(
     y,
     q,
     x,
@@ -62,102 +63,53 @@ def sums_kernel(
 
 
 @jit
-def own_moments(partial, rows, channels, splits, m, c, live, SPLITS: tl.constexpr):
+def own_moments(
+    partial, rows, channels, splits, m, c, live, MEMBERS: tl.constexpr, PARTS: tl.constexpr, CHANNELS: tl.constexpr
+):
     """Mean and variance of each member `[MEMBERS, CHANNELS]`, from the sums over its chunks."""
-    split = tl.arange(0, SPLITS)
-    inside = live[:, None, :] & (split < splits)[None, :, None]
-    at = partial + ((m[:, None] * splits + split[None, :]) * (3 * channels))[:, :, None] + c[None, None, :]
-    first = tl.sum(tl.load(at, mask=inside, other=0.0), 1) / rows
-    second = tl.sum(tl.load(at + channels, mask=inside, other=0.0), 1) / rows
-    k = tl.load(partial + (m * splits * 3 + 2)[:, None] * channels + c[None, :], mask=live, other=0.0)
+    first, second = tl.zeros([MEMBERS, CHANNELS], tl.float32), tl.zeros([MEMBERS, CHANNELS], tl.float32)
+    for start in range(0, splits, PARTS):
+        part = start + tl.arange(0, PARTS)
+        inside = live[:, None, :] & (part < splits)[None, :, None]
+        at = partial + ((m[:, None] * splits + part[None, :]) * (3 * channels))[:, :, None] + c[None, None, :]
+        first += tl.sum(tl.load(at, mask=inside, other=0.0, cache_modifier=".cg"), 1)
+        second += tl.sum(tl.load(at + channels, mask=inside, other=0.0, cache_modifier=".cg"), 1)
+    at = partial + (m * splits * 3 + 2)[:, None] * channels + c[None, :]
+    k = tl.load(at, mask=live, other=0.0, cache_modifier=".cg")
+    first, second = first / rows, second / rows
     return k + first, tl.maximum(second - first * first, 0.0)
 
 
 @jit
-def common_moments(every, channels, processes, members, m, c, live, PROCESSES: tl.constexpr):
-    """The same over all processes, from what each has found, `[processes, 2 M + 1, C]`; and how many rows there are."""
-    p = tl.arange(0, PROCESSES)
-    there = p < processes
-    size = (2 * members + 1) * channels
-    inside = live[:, None, :] & there[None, :, None]
-    at = every + (m[:, None] * channels + p[None, :] * size)[:, :, None] + c[None, None, :]
-    means = tl.load(at, mask=inside, other=0.0)
-    variances = tl.load(at + members * channels, mask=inside, other=0.0)
-    at = every + (p * size + 2 * members * channels)[:, None] + c[None, :]
-    counts = tl.load(at, mask=there[:, None] & (c < channels)[None, :], other=0.0)
-    total = tl.where(c < channels, tl.sum(counts, 0), 2.0)
-    weights = (counts / total[None, :])[None, :, :]
-    mean = tl.sum(weights * means, 1)
-    apart = means - mean[:, None, :]
-    return mean, tl.sum(weights * (variances + apart * apart), 1), total
-
-
-@jit
-def own_moments_kernel(
-    partial,
-    row,
-    count,
-    rows,
-    channels,
-    splits,
-    members,
-    MEMBERS: tl.constexpr,
-    SPLITS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-):
-    """From the sums to row `[2 M + 1, C]`, what a process tells the others: mean and variance of each member, count."""
-    c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
-    there = c < channels
-    m = tl.arange(0, MEMBERS)
-    live = (m < members)[:, None] & there[None, :]
-    mean, var = own_moments(partial, rows, channels, splits, m, c, live, SPLITS)
-    own = m[:, None] * channels + c[None, :]
-    tl.store(row + own, mean, mask=live)
-    tl.store(row + members * channels + own, var, mask=live)
-    tl.store(row + 2 * members * channels + c, tl.zeros([CHANNELS], tl.float32) + count, mask=there)
-
-
-@jit
-def moments_kernel(
-    partial,
+def tabulate(
+    mean,
+    var,
+    total,
     s,
     weight,
     bias,
     running_mean,
     running_var,
     table,
-    rows,
     channels,
-    splits,
     members,
     momentum,
     eps,
-    MEMBERS: tl.constexpr,
+    m,
+    c,
+    live,
     HAS_S: tl.constexpr,
     AFFINE: tl.constexpr,
     TRACKED: tl.constexpr,
-    COMMON: tl.constexpr,
-    SPLITS: tl.constexpr,
-    CHANNELS: tl.constexpr,
 ):
-    """From the sums to table `[3 M + 3, C]`: a, mean, var of each member; b, mu, 1/sigma. Updates the statistics.
+    """From the members' moments to table `[3 M + 3, C]`: a, mean, var of each member; b, mu, 1/sigma.
 
-    All members at once, `[MEMBERS, CHANNELS]`, of which `members` are there: MEMBERS is a power of two. Where COMMON
-    says so, partial are not sums but the rows of as many processes as there are `splits`, and the table ends with the
-    number of their rows.
+    Updates the statistics. All members at once, `[MEMBERS, CHANNELS]`, of which `members` are there; `total` are their
+    rows.
     """
-    c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
-    m = tl.arange(0, MEMBERS)
-    live = (m < members)[:, None] & there[None, :]
     own = m[:, None] * channels + c[None, :]
     last = table + 3 * members * channels + c
-    if COMMON:
-        mean, var, total = common_moments(partial, channels, splits, members, m, c, live, SPLITS)
-        tl.store(last + 3 * channels, total, mask=there)
-    else:
-        mean, var = own_moments(partial, rows, channels, splits, m, c, live, SPLITS)
-        total = rows.to(tl.float32)
     factor = 1.0 + tl.load(s + own, mask=live, other=0.0) if HAS_S else tl.where(live, 1.0, 1.0)
     scaled = mean * factor
     mu = tl.sum(tl.where(live, scaled, 0.0), 0) / members
@@ -179,3 +131,63 @@ def moments_kernel(
         tl.store(running_mean + c, old + momentum * (mu - old), mask=there)
         old = tl.load(running_var + c, mask=there, other=0.0)
         tl.store(running_var + c, old + momentum * (spread * (count / (count - 1.0)) - old), mask=there)
+
+
+@jit
+def moments_kernel(
+    y,
+    q,
+    x,
+    total,
+    partial,
+    counters,
+    s,
+    weight,
+    bias,
+    running_mean,
+    running_var,
+    table,
+    rows,
+    channels,
+    chunk,
+    members,
+    momentum,
+    eps,
+    SUM: tl.constexpr,
+    HAS_Q: tl.constexpr,
+    HAS_S: tl.constexpr,
+    AFFINE: tl.constexpr,
+    TRACKED: tl.constexpr,
+    MEMBERS: tl.constexpr,
+    PARTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """All at once: whoever comes last to a block of channels makes its table of everybody's sums."""
+    add_up(y, q, x, total, partial, rows, channels, chunk, SUM, HAS_Q, ROWS, CHANNELS)
+    splits, block = tl.num_programs(1), tl.program_id(2)
+    if last_to_arrive(counters + block, members * splits):
+        c, m = block * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, MEMBERS)
+        live = (m < members)[:, None] & (c < channels)[None, :]
+        mean, var = own_moments(partial, rows, channels, splits, m, c, live, MEMBERS, PARTS, CHANNELS)
+        tabulate(
+            mean,
+            var,
+            rows.to(tl.float32),
+            s,
+            weight,
+            bias,
+            running_mean,
+            running_var,
+            table,
+            channels,
+            members,
+            momentum,
+            eps,
+            m,
+            c,
+            live,
+            HAS_S,
+            AFFINE,
+            TRACKED,
+        )

@@ -1,0 +1,54 @@
+"""Counters for kernels whose last program finishes: zeros, which every launch leaves as it found them.
+
+Launches that may run at the same time need different ones. A graph has a sheet of its own, of which each of its
+launches has a piece for good; launches outside of graphs go round one sheet, too large for two of them to meet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+SIZE = 1 << 16
+ALIGNED = 4  # pieces begin at multiples of 16 bytes: a kernel is compiled anew for pointers that do not
+
+
+class Counters:
+    """A sheet of zeros, handed out piece by piece."""
+
+    def __init__(self, device: torch.device, size: int = SIZE) -> None:
+        self.zeros = torch.zeros(size, dtype=torch.int32, device=device)
+        self.next = 0
+
+    def take(self, count: int) -> Tensor:
+        if self.next + count > len(self.zeros):
+            self.next = 0
+        piece = self.zeros[self.next : self.next + count]
+        self.next += -(-count // ALIGNED) * ALIGNED
+        return piece
+
+
+COMMON: dict[torch.device, Counters] = {}
+OWN: ContextVar[Counters | None] = ContextVar("OWN", default=None)
+
+
+@contextlib.contextmanager
+def own_counters(counters: Counters) -> Iterator[None]:
+    """For a graph that is captured inside; they have to live as long as the graph."""
+    token = OWN.set(counters)
+    try:
+        yield
+    finally:
+        OWN.reset(token)
+
+
+def taken(device: torch.device, count: int) -> Tensor:
+    """Counters for a launch."""
+    own = OWN.get()
+    if own is None:
+        own = COMMON.get(device) or COMMON.setdefault(device, Counters(device))
+    return own.take(count)
