@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from onefold.data import Arrays, loader_for
-from onefold.engine import conduct
+from onefold.data import Arrays, CropFlip, loader_for
+from onefold.data.augment import as_input
+from onefold.engine import conduct, result
 from onefold.engine.averaging import averaging_health, hurts, warning_of
 from onefold.engine.reestimate import reestimate
 from onefold.ensemble import batch_ensemble, collapse, subnetwork
@@ -149,3 +150,20 @@ def test_every_run_whose_members_are_averaged_ends_with_it(
 def test_and_no_other_does(make_job: Any, tmp_path: Path, method: str) -> None:
     conduct(make_job(method, "none"), RunFolder(tmp_path), {"recipe": 1})
     assert not (tmp_path / "measurements").exists()
+
+
+def test_statistics_are_those_of_images_as_training_sees_them(make_job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor] = []
+
+    def recorded(student: Any, loader: Any, inputs: Any, *rest: Any) -> Any:
+        seen.extend(inputs)
+        return averaging_health(student, loader, seen, *rest)
+
+    monkeypatch.setattr(result, "averaging_health", recorded)
+    job = make_job(augment=CropFlip(2))
+    conduct(job)
+    given = as_input(job.train.x)
+    found = torch.cat(seen)
+    assert len(found) == len(given)
+    whole = sum(any(torch.equal(x, y) for y in given) for x in found)
+    assert whole < len(given) / 4  # of 50 crops and mirrors of an image one is the image itself

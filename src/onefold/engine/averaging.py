@@ -30,7 +30,7 @@ def averaging_health(
     world: World = ALONE,
 ) -> dict[str, Any]:
     """ACC, NLL and ECE of each member, of their ensemble, of the collapsed network, and of that with BatchNorm
-    statistics re-estimated on training inputs, where there are such layers and inputs."""
+    statistics re-estimated on `inputs`, those of training as training sees them, where there are any."""
     members = [Classification(classes) for _ in range(student.members)]
     ensemble = Classification(classes)
     with torch.no_grad():

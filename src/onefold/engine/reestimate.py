@@ -23,7 +23,8 @@ def reestimate(net: nn.Module, inputs: Iterable[Tensor]) -> int:
 
     n_b is the size of a batch, mean_b and var_b (unbiased) are over its examples and positions. BatchNorm alone is in
     training mode, so that every layer sees what the layers before it make of a batch's own statistics, and nothing is
-    drawn (dropout). The network is left in evaluation mode.
+    drawn (dropout). The network is left in evaluation mode. Inputs should be those of training with their augmentation:
+    with the statistics of images that are not cropped and mirrored, networks trained on such as are do badly.
     """
     layers = statistics_of(net)
     before = [layer.momentum for layer in layers]

@@ -108,7 +108,10 @@ def health_of(training: Training, served: Ensemble) -> dict[str, Any] | None:
     split, loader = next(((name, of) for name, of in splits.items() if of is not None), ("", None))
     if loader is None:
         return None
-    inputs = None if train is None else (x for x, _ in train.batches())
+    # Statistics are those of images as training sees them: networks that know crops with black borders and mirrored
+    # images do badly with the statistics of whole ones.
+    seen = None if some is None else loader_for(some, job.settings.optim.batch_size, train=True, **place)
+    inputs = None if seen is None else (x for x, _ in seen.batches())
     # Training images are gone through by each of several processes, whole.
     found = averaging_health(student, loader, inputs, training.classes, ALONE if split == "train" else job.world)
     found |= {"split": split, "warning": warning_of(found, split)}

@@ -23,7 +23,7 @@ def health(subject: Subject, data: RunData, progress: Counting) -> str | None:
     if stored is not None and stored.get("split") == SPLIT:
         progress.message(f"health: stored already for {subject.path}")
         return None
-    train, test = data.sampled("train", IMAGES), data.test()
+    train, test = data.sampled("train", IMAGES, train=True), data.test()
     done, total = 0, len(train)
 
     def inputs() -> Any:

@@ -66,21 +66,21 @@ class RunData:
             self.source = source
         return self.source
 
-    def loader(self, split: Split) -> Loader:
-        """Batches as evaluation sees them, in the split's order."""
+    def loader(self, split: Split, train: bool = False) -> Loader:
+        """Batches as evaluation sees them, in the split's order; or as training does, mixed and augmented."""
         size = batch_size(self.subject)
         augment: Augmentation | None = self.read().augment
         place: dict[str, Any] = {"device": self.subject.device, "workers": self.workers}
-        return loader_for(split, size, train=False, augment=augment, classes=self.subject.classes, **place)
+        return loader_for(split, size, train=train, augment=augment, classes=self.subject.classes, **place)
 
     def test(self) -> Loader:
         return self.loader(self.read().test)
 
-    def sampled(self, name: str, count: int) -> Loader:
-        """Some examples of a split, the same every time, mixed."""
+    def sampled(self, name: str, count: int, train: bool = False) -> Loader:
+        """Some examples of a split, the same every time, mixed; with `train`, as training sees them."""
         chosen = sample(self.read().splits[name], count)
         assert chosen is not None, "sources are no loaders"
-        return self.loader(chosen)
+        return self.loader(chosen, train)
 
 
 def batch_size(subject: Subject) -> int:

@@ -29,19 +29,20 @@ def subspace(subject: Subject, data: RunData, images: int, progress: Counting) -
     if subject.student is None:
         return f"subspace: {subject.no_members}, between which there would be a line"
     student, store = subject.student, subject.main.store
-    about: dict[str, Any] = {"images": images}
-    if (stored := store.stored(NAME)) is not None and stored.get("images") == images:
+    about: dict[str, Any] = {"images": images, "statistics": "augmented"}
+    if (stored := store.stored(NAME)) is not None and about.items() <= stored.items():
         progress.message(f"subspace: stored already for {subject.path}")
         return None
     parts = store.parts(NAME, about)
     if parts:
         progress.message(f"subspace: going on after {len(parts)} points of {subject.path}")
     train, test = data.sampled("train", images), data.sampled("test", images)
+    trained = data.sampled("train", images, train=True)  # as the members have seen them
     few = data.sampled("test", min(images, IN_PLANE))
     todo: dict[str, Callable[[], Any]] = {}
     for t in T:
-        todo[f"t {t}"] = lambda t=t: on_line(student, line(student.members, t), train, test)  # type: ignore[misc]
-    todo["average"] = lambda: on_line(student, [1 / student.members] * student.members, train, test)
+        todo[f"t {t}"] = lambda t=t: on_line(student, line(student.members, t), train, test, trained)  # type: ignore[misc]
+    todo["average"] = lambda: on_line(student, [1 / student.members] * student.members, train, test, trained)
     if student.members > 2:
         for a in GRID:
             for b in GRID:
@@ -69,13 +70,15 @@ def plane(members: int, a: float, b: float) -> list[float]:
     return [1 - a - b, a, b, *[0.0] * (members - 3)]
 
 
-def on_line(student: BatchEnsemble, coefficients: Sequence[float], train: Loader, test: Loader) -> dict[str, Any]:
-    """One network as it is, and with statistics of its own where it has any."""
+def on_line(
+    student: BatchEnsemble, coefficients: Sequence[float], train: Loader, test: Loader, trained: Loader
+) -> dict[str, Any]:
+    """One network as it is, and with statistics of its own, of images as training sees them, where it has any."""
     net = interpolate(student, coefficients).eval()
     splits = {"train": train, "test": test}
     found = {split: error_and_nll(net, loader) for split, loader in splits.items()}
     if statistics_of(net):
-        reestimate(net, (x for x, _ in train.batches()))
+        reestimate(net, (x for x, _ in trained.batches()))
         found |= {f"{split}_reestimated": error_and_nll(net, loader) for split, loader in splits.items()}
     return found
 
