@@ -56,6 +56,12 @@ def test_a_given_scheduler_is_stepped_and_remembered() -> None:
         optimizer.step()
         schedule.after()
     assert optimizer.param_groups[0]["lr"] == 0.125
+    rate = torch.tensor(1.0)
+    device_only = Given(torch.optim.lr_scheduler.ExponentialLR(SGD([nn.Parameter(torch.zeros(1))], lr=rate), 0.5))
+    told = device_only.before(0)
+    assert isinstance(told, torch.Tensor)  # not read: that would wait for the device
+    rate.fill_(0.5)
+    assert float(told) == 1.0
     again = Given(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
     again.load_state_dict(schedule.state_dict())
     assert again.scheduler.last_epoch == 3

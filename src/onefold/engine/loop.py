@@ -65,10 +65,10 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
 
                 log = len(losses) == settings.log_every or at.step % steps == 0
                 if log or pace.look_due():
-                    loss = mean(check_finite(losses, at.step, keeper.last))
-                    progress.update(at.step, total, loss, rate, pace.examples_a_second(at.step, world.examples(x)))
+                    loss, lr = mean(check_finite(losses, at.step, keeper.last)), float(rate)
+                    progress.update(at.step, total, loss, lr, pace.examples_a_second(at.step, world.examples(x)))
                 if log:
-                    record = {"kind": "train", "step": at.step, "epoch": epoch + 1, "loss": loss, "lr": rate}
+                    record = {"kind": "train", "step": at.step, "epoch": epoch + 1, "loss": loss, "lr": lr}
                     keeper.log(record | {"seconds": pace.seconds()})
                     losses.clear()
                 if at.step % steps == 0:

@@ -8,22 +8,24 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from onefold.engine.schedule import Rate
+
 
 class Diverged(RuntimeError):
     """Training went where there are no numbers."""
 
 
 class Losses:
-    """A buffer of as many losses as lie between two looks: no step waits for the device."""
+    """As many losses, and rates, as lie between two looks: no step waits for the device."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self.values = torch.zeros(size, device=device)
-        self.rates: list[float] = []
+        self.rates: list[Rate] = []
 
     def __len__(self) -> int:
         return len(self.rates)
 
-    def append(self, loss: Tensor, rate: float) -> None:
+    def append(self, loss: Tensor, rate: Rate) -> None:
         self.values[len(self.rates)].copy_(loss)
         self.rates.append(rate)
 
@@ -36,7 +38,7 @@ class Losses:
         self.rates.clear()
 
     def state_dict(self) -> dict[str, list[float]]:
-        return {"values": self.read(), "rates": list(self.rates)}
+        return {"values": self.read(), "rates": [float(rate) for rate in self.rates]}
 
     def load_state_dict(self, state: dict[str, list[float]]) -> None:
         self.clear()
@@ -49,7 +51,7 @@ def check_finite(losses: Losses, step: int, last: Path | None) -> list[float]:
     values = losses.read()
     for offset, (value, rate) in enumerate(zip(values, losses.rates, strict=True)):
         if not math.isfinite(value):
-            raise diverged(step - len(values) + 1 + offset, f"the loss is {value}", rate, last)
+            raise diverged(step - len(values) + 1 + offset, f"the loss is {value}", float(rate), last)
     return values
 
 

@@ -9,12 +9,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+Rate = float | Tensor  # a tensor where the device alone knows it
+
 
 class Schedule(Protocol):
     """Sets the rates for a step, and is told when the step is done."""
 
-    def before(self, step: int) -> float:
-        """Sets the rates; returns that of the weights."""
+    def before(self, step: int) -> Rate:
+        """Sets the rates; returns that of the weights. Waits for nothing."""
 
     def after(self) -> None: ...
 
@@ -71,8 +73,9 @@ class Given:
     def __init__(self, scheduler: LRScheduler) -> None:
         self.scheduler = scheduler
 
-    def before(self, step: int) -> float:  # noqa: ARG002
-        return float(self.scheduler.optimizer.param_groups[0]["lr"])  # set when the step before was done
+    def before(self, step: int) -> Rate:  # noqa: ARG002
+        rate = self.scheduler.optimizer.param_groups[0]["lr"]  # set when the step before was done
+        return rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
 
     def after(self) -> None:
         self.scheduler.step()
