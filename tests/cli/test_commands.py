@@ -1,0 +1,88 @@
+"""Training, distilling, evaluating and reporting by commands."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from onefold.cli import main
+from onefold.cli.arguments import parse
+
+Capture = pytest.CaptureFixture[str]
+QUICK = ["--network", "mlp", "--epochs", "1", "--optim.warmup-epochs", "0", "--recipe.members", "2"]
+Refused = Callable[[Sequence[str]], str]
+
+
+def test_the_next_command_keeps_what_was_changed(tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "two words"
+    words = [*QUICK, "--data.no-augment", "--optim.clip", "2"]
+    assert main(["train", "digits", *words, "--out", str(folder)]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("next: ")]
+    program, *rest = shlex.split(line.removeprefix("next: "))
+    assert program == "onefold"
+    again, given = parse(rest), parse(["distill", "digits", "--teachers", str(folder), *words])
+    assert again == given
+
+
+def test_train_distill_evaluate_report(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    student = tmp_path / "student"
+    capsys.readouterr()
+    assert main(["distill", "digits", *QUICK, "--teachers", str(teachers), "--out", str(student)]) == 0
+    told = capsys.readouterr()
+    assert "a step     teachers 4 forward and 1 backward; student 4 forward and 3 backward passes" in told.err
+    assert f"next: onefold report {teachers} {student}" in told.err
+    metrics = json.loads((student / "result.json").read_text())["metrics"]
+    assert f"{metrics['nll']:.4f}" in told.out
+
+    assert main(["evaluate", str(teachers), str(student)]) == 0
+    told = capsys.readouterr()
+    assert f"{metrics['nll']:.4f}" in told.out
+    assert f"{100 * metrics['acc']:.2f}" in told.out
+
+    page = tmp_path / "page.html"
+    assert main(["report", str(teachers), str(student), "--out", str(page)]) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines()[-1] == str(page)
+    assert f"{metrics['cece']:.4f}" in told.out
+    assert f"{metrics['cece']:.4f}" in page.read_text()
+
+    before = (student / "result.json").stat().st_mtime_ns
+    assert main(["distill", "digits", *QUICK, "--teachers", str(teachers), "--out", str(student)]) == 0
+    assert "finished" in capsys.readouterr().err
+    assert (student / "result.json").stat().st_mtime_ns == before
+
+
+def test_some_of_the_teachers_are_those_of_all(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["train", "digits", *QUICK, "--members", "1", "--out", str(tmp_path)]) == 0
+    assert "still to be trained: 0" in capsys.readouterr().err
+    assert not (tmp_path / "teacher-0").exists()
+    ours, theirs = (folder / "teacher-1" / "model.safetensors" for folder in (tmp_path, teachers))
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_workers_fit_the_machine(tmp_path: Path) -> None:
+    """torch warns where there are more than cores, and warnings are errors here."""
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = rng.integers(0, 256, (8 + i % 2, 8, 3), dtype=np.uint8)  # of two sizes, and therefore streamed
+            Image.fromarray(pixels).save(tmp_path / "data" / name / f"{i}.png")
+    words = ["train", "digits", *QUICK, "--members", "0", "--data.source", f"folder:{tmp_path / 'data'}"]
+    assert main([*words, "--out", str(tmp_path / "runs")]) == 0
+
+
+def test_runs_without_predictions(teachers: Path, tmp_path: Path, refused: Refused) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(teachers / "teacher-0", run)
+    (run / "predictions" / "test.npz").write_bytes(b"half")
+    assert "test.npz: expected labels and logits" in refused(["evaluate", str(run)])
+    shutil.rmtree(run / "predictions")
+    assert f"{run}: expected predictions" in refused(["evaluate", str(run)])

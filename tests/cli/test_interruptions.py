@@ -1,0 +1,71 @@
+"""Signals, and how to go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onefold.cli import loading, main, run_train
+from onefold.engine import train_teachers
+
+Capture = pytest.CaptureFixture[str]
+QUICK = ["--network", "mlp", "--epochs", "1", "--optim.warmup-epochs", "0", "--recipe.members", "2"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_outside_of_training_is_answered_too(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """While data are read, or the best network is evaluated at the end."""
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        signal.raise_signal(number)
+
+    words, before = ["train", "digits", *QUICK, "--out", str(tmp_path)], signal.getsignal(signal.SIGTERM)
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+    for place in ("onefold.cli.run_train.source_of", "onefold.engine.result.answers_of_all"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, interrupted)
+            assert main(words) == 130
+        told = capsys.readouterr().err
+        assert "onefold: interrupted; the same command goes on from the last checkpoint\n" in told
+        assert "Traceback" not in told
+    signal.signal(signal.SIGINT, ignored)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_an_interrupted_run_says_how_to_go_on(
+    teachers: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Impatient:
+        def update(self, *_: float) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def message(self, text: str) -> None:
+            pass
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        return train_teachers(*arguments, **options | {"progress": Impatient()})
+
+    words = ["train", "digits", *QUICK, "--out", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(run_train, "train_teachers", interrupted)
+        assert main(words) == 130
+    told = capsys.readouterr().err
+    assert "the same command goes on from there" in told
+    assert "Traceback" not in told
+    assert main(words) == 0
+    for m in range(2):
+        ours, theirs = (folder / f"teacher-{m}" / "model.safetensors" for folder in (tmp_path, teachers))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_ctrl_c_while_modules_load_ends_the_program_and_is_handled_again_afterwards() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with loading():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,0 +1,256 @@
+"""Mistakes: one sentence with the remedy, exit code 2, before any training."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from onefold.cli import main, run_train
+from onefold.engine import Diverged
+from onefold.recipes import recipe_named
+
+Capture = pytest.CaptureFixture[str]
+QUICK = ["--network", "mlp", "--epochs", "1", "--optim.warmup-epochs", "0", "--recipe.members", "2"]
+CIFAR = ["train", "cifar10"]
+Refused = Callable[[Sequence[str]], str]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["trian", "cifar10"], "there is no verb 'trian'; did you mean 'train'?"),
+        (["fly"], "there is no verb 'fly'; there are demo, train, distill, evaluate, report, reproduce"),
+        ([*CIFAR, "--optim.lrr", "1"], "there is no flag --optim.lrr; did you mean --optim.lr?"),
+        ([*CIFAR, "--optim.lrr=1"], "there is no flag --optim.lrr; did you mean --optim.lr?"),
+        ([*CIFAR, "--lr", "1"], "there is no flag --lr; did you mean --optim.lr?"),
+        ([*CIFAR, "--temprature", "1"], "there is no flag --temprature; did you mean --distill.temperature?"),
+        ([*CIFAR, "--zzzzz"], "there is no flag --zzzzz; 'onefold train --help' shows all of them"),
+        (["distill", "cifar10", "--teachers", "x", "--members", "2"], "there is no flag --members; did you mean --rec"),
+        ([*CIFAR, "--optim.lr", "fast"], "--optim.lr: expected a number, got 'fast'"),
+        ([*CIFAR, "--epochs", "1.5"], "--epochs: expected a whole number, got '1.5'"),
+        ([*CIFAR, "--epochs=many"], "--epochs: expected a whole number, got 'many'"),
+        ([*CIFAR, "--epochs"], "--epochs: expected a whole number, got nothing"),
+        ([*CIFAR, "--epochs", "--seed", "1"], "--epochs: expected a whole number, got nothing"),
+        ([*CIFAR, "--optim.clip", "much"], "--optim.clip: expected a number or None, got 'much'"),
+        ([*CIFAR, "--precision", "fp16"], "--precision: expected auto, float32 or bf16, got 'fp16'"),
+        ([*CIFAR, "--data.augment", "False"], "--data.augment takes no value, got 'False'; write --data.no-augment"),
+        ([*CIFAR, "cifar100"], "'cifar100' is not expected here; 'onefold train --help' shows what is"),
+        (["train"], "train needs a recipe, one of digits, cifar10,"),
+        (["train", "cifar11"], "recipe: there is no 'cifar11'; did you mean 'cifar10'?"),
+        (["distill", "cifar10"], "distill needs --teachers; for example: onefold distill cifar10 --teachers"),
+        (
+            ["distill", "cifar10", "--teachers", "no/where"],
+            "--teachers: there is no folder no/where; 'onefold train",
+        ),
+        ([*CIFAR, "--optim.lr", "-1"], "optim.lr: expected a positive number, got -1.0"),
+        ([*CIFAR, "--distill.method", "latentb"], "method: there is no 'latentb'; did you mean 'latentbe'?"),
+        ([*CIFAR, "--distill.method", "kd"], "perturbation: 'tdiv-sdiv' needs a student with members, and 'kd' trains"),
+        ([*CIFAR, "--members", "4"], "--members: expected teachers from 0 to 3, got '4'; --recipe.members changes how"),
+        ([*CIFAR, "--members", "first"], "--members: expected numbers of teachers such as 2,3, got 'first'"),
+        ([*CIFAR, "--device", "abacus"], "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
+        (["train", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
+        (["train", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
+        (["evaluate"], "evaluate needs the folder of a run; for example: onefold evaluate"),
+        (["evaluate", "no/where"], "no/where: there is no such folder; give the folder of a run"),
+        (["report"], "report needs the folder of a run; for example: onefold report"),
+        (["report", "no/where"], "no/where: there is no such folder; give the folder of a run"),
+        (["demo", "--seeds", "0"], "--seeds: expected at least 1, got 0"),
+        (["demo", "--seeds", "few"], "--seeds: expected a whole number, got 'few'"),
+        (["demo", "--workers", "0"], "--workers: expected at least 1, got 0"),
+        (["bench", "--steps", "0"], "--steps: expected at least 1, got 0"),
+        (["bench", "--batch", "1"], "--batch: expected at least 2, got 1"),
+        (["bench", "--device", "abacus"], "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
+        (["bench", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
+        (["bench", "--out", "no/where.json"], "--out: expected a file in a folder that is there, got no/where.json"),
+        (["plan"], "plan needs a recipe, one of digits, cifar10,"),
+        (["plan", "cifar11"], "recipe: there is no 'cifar11'; did you mean 'cifar10'?"),
+        (["plan", "digits", "--seconds", "0"], "--seconds: expected more than 0 and at most 600, got 0"),
+        (["plan", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
+        (["plan", "digits", "--distill.method", "kd"], "perturbation: 'tdiv-sdiv' needs a student with members"),
+        (["plan", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
+        (["plan", "digits", "--synthetic"], "--synthetic: expected one of cifar10,"),
+        (["plan", "digits", "--out", "."], "--out: expected a file in a folder that is there, got ."),
+    ],
+)
+def test_a_mistake_is_answered_in_one_sentence(words: list[str], sentence: str, refused: Refused) -> None:
+    assert refused(words).startswith(sentence)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_cuda_where_asked(refused: Refused) -> None:
+    assert "no CUDA; use 'cpu' or 'auto'" in refused(["train", "digits", "--device", "cuda"])
+
+
+def test_missing_data_say_how_to_get_them(tmp_path: Path, refused: Refused) -> None:
+    told = refused([*CIFAR, "--data.root", str(tmp_path), "--device", "cpu"])
+    assert "--download" in told or "download" in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / "file").write_text("")
+    told = refused(["train", "digits", *QUICK, "--out", str(tmp_path / "file" / "runs")])
+    assert "cannot write" in told
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+    monkeypatch.setattr("onefold.run.shutil.disk_usage", lambda _: SimpleNamespace(free=10))
+    told = refused(["train", "digits", *QUICK, "--out", str(tmp_path / "runs")])
+    assert "make room or choose another folder" in told
+
+
+def test_teachers_that_are_not_finished(teachers: Path, tmp_path: Path, refused: Refused) -> None:
+    for m in range(2):
+        folder = tmp_path / f"teacher-{m}"
+        folder.mkdir()
+        for file in ("recipe.json", "run.json", *(["result.json", "model.safetensors"] if m == 0 else [])):
+            (folder / file).write_bytes((teachers / f"teacher-{m}" / file).read_bytes())
+    words = ["distill", "digits", *QUICK, "--teachers", str(tmp_path), "--out", str(tmp_path / "student")]
+    told = refused(words)
+    assert "teacher-1" in told
+    assert "not finished" in told
+
+
+def test_teachers_of_another_data_set(teachers: Path, tmp_path: Path, refused: Refused) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 255, (60, 1, 8, 8), dtype=np.uint8), np.arange(60) % 3
+    np.savez(tmp_path / "other.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+    words = ["distill", "digits", *QUICK, "--data.source", f"npz:{tmp_path / 'other.npz'}"]
+    told = refused([*words, "--teachers", str(teachers), "--out", str(tmp_path / "student")])
+    assert "teachers" in told
+    assert not (tmp_path / "student" / "checkpoints").exists()
+
+
+def test_another_recipe_in_the_same_folder(teachers: Path, capsys: Capture) -> None:
+    assert main(["train", "digits", *QUICK, "--optim.lr", "0.3", "--out", str(teachers)]) == 2
+    told = capsys.readouterr().err
+    assert "another recipe" in told
+    assert f"optim.lr: {recipe_named('digits').optim.lr} -> 0.3" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--members", "0,0"], "--members: expected each teacher once, got '0,0'"),
+        (["--optim.momentum", "-1"], "momentum: expected a number of at least 0, got -1.0"),
+        (["--optim.clip", "0"], "clip: expected a positive number"),
+        (["--optim.label-smoothing", "2"], "label_smoothing: expected a share"),
+        (["--device", "meta"], "device: expected auto, cpu, cuda or cuda:N, got 'meta'"),
+        (["--recipe.members", "1"], "needs at least 2 teachers, got 1; use --distill.perturbation none"),
+    ],
+)
+def test_a_mistake_in_the_recipe_is_told_before_data_are_read(
+    words: list[str], sentence: str, tmp_path: Path, refused: Refused
+) -> None:
+    missing = ["--data.root", str(tmp_path), "--data.source", "cifar10", "--device", "cpu"]
+    assert sentence in refused(["train", "digits", *QUICK, *missing, *words])
+
+
+def test_what_a_folder_says_needs_no_data(tmp_path: Path, capsys: Capture, refused: Refused) -> None:
+    """Finished, or of another recipe: the data may be gone, or take an hour to be looked at."""
+    x, y = np.zeros((60, 1, 8, 8), np.uint8), np.arange(60) % 3
+    x += np.arange(60, dtype=np.uint8)[:, None, None, None]
+    np.savez(tmp_path / "data.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+    words = [*QUICK, "--data.source", f"npz:{tmp_path / 'data.npz'}"]
+    ours, student = str(tmp_path / "teachers"), str(tmp_path / "student")
+    assert main(["train", "digits", *words, "--out", ours]) == 0
+    assert main(["distill", "digits", *words, "--teachers", ours, "--out", student]) == 0
+    (tmp_path / "data.npz").unlink()
+    capsys.readouterr()
+    assert main(["train", "digits", *words, "--out", ours]) == 0
+    assert main(["distill", "digits", *words, "--teachers", ours, "--out", student]) == 0
+    assert capsys.readouterr().err.count("is finished; nothing was changed") == 3
+    other = [*words, "--optim.lr", "0.3"]
+    assert main(["train", "digits", *other, "--out", ours]) == 2
+    assert main(["distill", "digits", *other, "--teachers", ours, "--out", student]) == 2
+    assert capsys.readouterr().err.count("-> 0.3") == 2
+    (tmp_path / "teachers" / "teacher-1" / "result.json").unlink()
+    told = refused(["distill", "digits", *words, "--teachers", ours, "--out", str(tmp_path / "new")])
+    assert "teacher-1" in told
+    assert "not finished" in told
+
+
+def test_features_and_a_network_for_images(tmp_path: Path, refused: Refused) -> None:
+    x, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
+    np.savez(tmp_path / "data.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+    words = ["train", "digits", *QUICK, "--network", "wrn10x1", "--data.source", f"npz:{tmp_path / 'data.npz'}"]
+    told = refused([*words, "--out", str(tmp_path / "runs")])
+    assert told == "network: 'wrn10x1' is for images, and the examples are of shape [5]; use 'mlp'"
+
+
+def test_a_disk_that_fills_up_is_said_to_with_the_file(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Predictions are what is written last; the same command then goes on from the last checkpoint."""
+    calls, fsync, out = [0], os.fsync, tmp_path / "Teachers"
+
+    def full(descriptor: int) -> None:
+        calls[0] += "predictions" in os.readlink(f"/proc/self/fd/{descriptor}")
+        if calls[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    words = ["train", "digits", *QUICK, "--out", str(out)]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert main(words) == 2
+    told = capsys.readouterr().err
+    file = out / "teacher-0" / "predictions" / "val.npz"
+    assert f"onefold: {file}: no space left on device; make room and run the same command again\n" in told
+    assert "Traceback" not in told
+    with monkeypatch.context() as patch:
+
+        def no_checkpoint(descriptor: int) -> None:
+            if "last.safetensors" in os.readlink(f"/proc/self/fd/{descriptor}"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            fsync(descriptor)
+
+        patch.setattr(os, "fsync", no_checkpoint)
+        assert main([*words[:-1], str(tmp_path / "New")]) == 2
+    told = capsys.readouterr().err
+    assert "onefold: the checkpoint could not be written (No space left on device), there is none before it" in told
+    assert "run the same command again\n" in told
+    assert main(words) == 0
+
+
+def test_a_damaged_checkpoint_says_how_to_begin_anew(teachers: Path, tmp_path: Path, refused: Refused) -> None:
+    folder = tmp_path / "teacher-0"
+    shutil.copytree(teachers / "teacher-0", folder)
+    (folder / "result.json").unlink()
+    words = ["train", "digits", *QUICK, "--members", "0", "--out", str(tmp_path)]
+    for lost in ("last", "best"):
+        shutil.copytree(teachers / "teacher-0" / "checkpoints", folder / "checkpoints", dirs_exist_ok=True)
+        file = next((folder / "checkpoints").glob(f"{lost}*"))
+        file.write_bytes(file.read_bytes()[:1000]) if lost == "last" else file.unlink()
+        assert f"remove {folder / 'checkpoints'} to begin anew" in refused(words)
+    shutil.rmtree(folder / "checkpoints")
+    assert main(words) == 0
+    ours, theirs = (f / "teacher-0" / "model.safetensors" for f in (tmp_path, teachers))
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_a_traceback_only_with_debug(capsys: Capture) -> None:
+    assert main(["report", "no/where", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_divergence_and_bugs_are_no_mistakes_of_the_user(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, sentence in ((Diverged("step 3: the loss is nan"), "step 3"), (KeyError("x"), "should not happen")):
+
+        def fail(*_: Any, error: Exception = error, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(run_train, "train_teachers", fail)
+        assert main(["train", "digits", *QUICK]) == 1
+        told = capsys.readouterr().err
+        assert sentence in told
+        assert "Traceback" not in told
