@@ -15,11 +15,15 @@ from torch import Tensor, nn
 from onefold.ensemble.attention import RankOneAttention
 from onefold.ensemble.convolution import MemberConvolution, suits
 from onefold.ensemble.rank_one import R, RankOne, S
-from onefold.fast.members import scaled, scaled_features
+from onefold.fast.members import linear_of_members, scaled, scaled_features
 
 
 class RankOneLinear(RankOne):
-    """s_m o (theta (r_m o x)) + b: for wide layers, scaling activations is cheaper than M weights."""
+    """s_m o (theta (r_m o x)) + b, or (theta o s_m r_m^T) x + b: factors go where there is less to multiply.
+
+    A head sees an example once and has many weights; the layers of a transformer see every token, and M ready-made
+    weights are next to nothing beside their activations.
+    """
 
     in_features: int
     out_features: int
@@ -28,6 +32,9 @@ class RankOneLinear(RankOne):
     on_activations = False  # in a kernel of its own also elsewhere than on a GPU
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.batch_dim == 0 and x.dim() > 1 and many_rows(x, self.weight, getattr(self, R.format("weight"))):
+            self.check_rows(x, getattr(self, R.format("weight")).shape[0], 0)
+            return linear_of_members(x, self.member_weights(), self.bias)
         if (x.is_cuda or self.on_activations) and self.batch_dim == 0:
             r_minus_one, s_minus_one = getattr(self, R.format("weight")), getattr(self, S.format("weight"))
             self.check_rows(x, r_minus_one.shape[0], 0)
@@ -41,6 +48,12 @@ class RankOneLinear(RankOne):
         y = F.linear(h.to(x.dtype).flatten(dim, dim + 1), self.weight)
         scaled = torch.unflatten(y, dim, (members, -1)) * s.reshape(members, *between, -1)
         return (scaled if self.bias is None else scaled + self.bias).to(y.dtype).flatten(dim, dim + 1)
+
+
+def many_rows(x: Tensor, weight: Tensor, factor: Tensor) -> bool:
+    """Whether a member has more activations before and after the layer, forward and backward, than weights."""
+    outputs, inputs = weight.shape
+    return bool(x.numel() // (factor.shape[0] * inputs) * (inputs + outputs) > 2 * inputs * outputs)
 
 
 class RankOneConv(RankOne):

@@ -1,4 +1,4 @@
-"""Members' factors on activations, as layers write them; in a rewritten network `scale.py` takes their place."""
+"""What members do to activations, as layers write it; in a rewritten network `scale.py` and `linear.py` do it."""
 
 from __future__ import annotations
 
@@ -19,3 +19,11 @@ def scaled_features(x: Tensor, minus_one: Tensor) -> Tensor:
     """The same for activations `[M * B, ..., C]`, whose features come last."""
     factor = (1 + minus_one).reshape(minus_one.shape[0], *(1,) * (x.dim() - 1), -1)
     return (torch.unflatten(x, 0, (minus_one.shape[0], -1)) * factor).to(x.dtype).flatten(0, 1)
+
+
+def linear_of_members(x: Tensor, weights: Tensor, bias: Tensor | None) -> Tensor:
+    """W_m x + b for the examples of member m: `[M * B, ..., C]`, weights `[M, K, C]` to `[M * B, ..., K]`."""
+    own = x.reshape(weights.shape[0], -1, x.shape[-1])
+    y = torch.matmul(own, weights.mT)
+    y = y if bias is None else y + bias.to(y.dtype)
+    return y.reshape(*x.shape[:-1], -1)

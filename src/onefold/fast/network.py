@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from onefold.fast.across import World, batch_norm_across
-from onefold.fast.members import scaled, scaled_features
+from onefold.fast.members import linear_of_members, scaled, scaled_features
 from onefold.fast.rewrite import rewrite
 
-for function in (scaled, scaled_features, batch_norm_across):
+for function in (scaled, scaled_features, linear_of_members, batch_norm_across):
     torch._dynamo.allow_in_graph(function)  # the rewriting looks for it
 
 

@@ -16,7 +16,8 @@ from torch import Tensor, fx
 from onefold.fast.across import World, batch_norm_across
 from onefold.fast.convolve import convolve, round_all
 from onefold.fast.graph import calls, convolution_arguments, erase, norm_arguments, only_user, replace, shape_of, value
-from onefold.fast.members import scaled, scaled_features
+from onefold.fast.linear import linear
+from onefold.fast.members import linear_of_members, scaled, scaled_features
 from onefold.fast.norm import Norm
 from onefold.fast.normalize import normalizing
 from onefold.fast.scale import scale, scale_features
@@ -39,8 +40,9 @@ def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
         found["norms"] += fused
     for node in calls(graph, scaled):
         found["sums"] += fuse_scale(graph, node)
-    for node in calls(graph, scaled_features):
-        node.target = scale_features
+    for plain, fast in ((scaled_features, scale_features), (linear_of_members, linear)):
+        for node in calls(graph, plain):
+            node.target = fast
     found["convolutions"] = fuse_convolutions(graph)
     count_batches_at_once(graph)
     graph.lint()
