@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from onefold.data.augment import CropFlip, as_input, crop_and_flip, draw
-from onefold.fast import few_channels, passes
+from onefold.fast import few_channels, passes, rows
 from onefold.fast.across import World
 from onefold.fast.crop import cropped
-from onefold.fast.kernels import grid
+from onefold.fast.kernels import grid, launch_rows
 from onefold.fast.kernels.counters import Counters, own_counters
 from onefold.fast.layout import innermost_channels
 from onefold.fast.norm import Learned, Moments, Norm, Sum
@@ -135,6 +135,19 @@ def check_arrivals() -> None:
     assert not sheet.zeros.any(), "counters"
 
 
+def check_rows() -> None:
+    for channels, affine, summed in itertools.product((5, 70), (True, False), (True, False)):
+        what = f"rows of {channels}, affine {affine}, sum {summed}"
+        y, dz, also = (torch.randn(37, channels, device=DEVICE) for _ in range(3))
+        x = torch.randn_like(y) if summed else None
+        weight, bias = torch.randn(2, channels, device=DEVICE) if affine else (None, None)
+        found = compare(what, partial(rows.normalized, y, x, weight, bias, 1e-3, torch.float32))
+        total, _, mean, rstd = found
+        for other, learns in itertools.product((also, None), (affine, False)):
+            given = (dz, total, weight, mean, rstd, other, torch.float32 if summed else None, learns)
+            compare(what, partial(rows.normalized_gradient, *given))
+
+
 def check_convolutions() -> None:
     few_channels.PIXELS, few_channels.PROGRAMS = (16, 3) if DEVICE == "cpu" else (128, 132)
     kind = torch.float32 if DEVICE == "cpu" else torch.bfloat16
@@ -170,8 +183,12 @@ def check_crops() -> None:
 if __name__ == "__main__":
     torch.manual_seed(0)
     if DEVICE == "cpu":
-        grid.TILE = grid.SUMMED = grid.REDUCED = 256  # the interpreter takes its time for every element of a tile
+        launch_rows.PROGRAMS = 3
+        launch_rows.TILE = grid.TILE = grid.SUMMED = grid.REDUCED = (
+            256  # the interpreter takes its time for every element of a tile
+        )
     check_passes()
+    check_rows()
     check_arrivals()
     check_convolutions()
     check_crops()

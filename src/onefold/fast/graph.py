@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch
 from torch import fx
+
+ADDITIONS = (operator.add, operator.iadd, torch.add)
 
 
 def calls(graph: fx.Graph, *targets: Any) -> Iterator[fx.Node]:
@@ -38,6 +42,16 @@ def shape_of(node: Any) -> tuple[str, ...] | None:
 
 def only_user(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def addition(node: fx.Node) -> bool:
+    """Whether a node is a sum of two, which a sum elsewhere may stand for: none that somebody sees happen in place."""
+    if node.target not in ADDITIONS or len(node.args) != 2 or node.kwargs:
+        return False
+    changed = node.args[0]
+    if node.target is not operator.iadd or not isinstance(changed, fx.Node):
+        return True
+    return changed.op != "placeholder" and all(user is node or user < node for user in changed.users)
 
 
 def replace(node: fx.Node, fused: fx.Node) -> None:

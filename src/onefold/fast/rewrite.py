@@ -15,14 +15,24 @@ from torch import Tensor, fx
 
 from onefold.fast.across import World, batch_norm_across
 from onefold.fast.convolve import convolve, round_all
-from onefold.fast.graph import calls, convolution_arguments, erase, norm_arguments, only_user, replace, shape_of, value
+from onefold.fast.graph import (
+    addition,
+    calls,
+    convolution_arguments,
+    erase,
+    norm_arguments,
+    only_user,
+    replace,
+    shape_of,
+    value,
+)
 from onefold.fast.linear import linear
 from onefold.fast.members import linear_of_members, scaled, scaled_features
 from onefold.fast.norm import Norm
 from onefold.fast.normalize import normalizing
+from onefold.fast.rewrite_rows import fuse_layer_norm
 from onefold.fast.scale import scale, scale_features
 
-ADDITIONS = (operator.add, operator.iadd, torch.add)
 RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
 
 
@@ -31,13 +41,15 @@ def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
 
     `world` are the processes over which normalisations that say so form their statistics.
     """
-    found = {"norms": 0, "sums": 0, "convolutions": 0}
+    found = {"norms": 0, "layer norms": 0, "sums": 0, "convolutions": 0}
     for node in calls(graph, F.batch_norm, batch_norm_across):
         across = node.target is batch_norm_across
         fused = fuse_norm(graph, node, normalizing(world if across else None))
         if across and not fused:
             raise ValueError("a BatchNorm with a weight and no bias, or with momentum None, over several processes")
         found["norms"] += fused
+    for node in calls(graph, F.layer_norm):
+        found["layer norms"] += fuse_layer_norm(graph, node)
     for node in calls(graph, scaled):
         found["sums"] += fuse_scale(graph, node)
     for plain, fast in ((scaled_features, scale_features), (linear_of_members, linear)):
@@ -103,16 +115,6 @@ def can_be_normalized(
     x = value(input)
     known = isinstance(x, Tensor) and x.dim() >= 2 and isinstance(training, bool) and isinstance(momentum, float)
     return known and (weight is None) == (bias is None) and (running_mean is not None or training)
-
-
-def addition(node: fx.Node) -> bool:
-    """Whether a node is a sum of two, which a sum elsewhere may stand for: none that somebody sees happen in place."""
-    if node.target not in ADDITIONS or len(node.args) != 2 or node.kwargs:
-        return False
-    changed = node.args[0]
-    if node.target is not operator.iadd or not isinstance(changed, fx.Node):
-        return True
-    return changed.op != "placeholder" and all(user is node or user < node for user in changed.users)
 
 
 def parts_of_sum(node: fx.Node) -> tuple[fx.Node, fx.Node | None, fx.Node | None]:

@@ -1,0 +1,50 @@
+"""The passes of a LayerNorm over `[rows, C]`, in torch: what runs on a CPU, and what the kernels are compared with."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onefold.fast import passes
+from onefold.types import at_least_float32
+
+
+def normalized(
+    y: Tensor, x: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, kind: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """t = y + x, or y itself; its norm in precision `kind`; mean and 1/sigma `[rows]`."""
+    if passes.on_gpu(y):
+        from onefold.fast.kernels import launch_rows
+
+        return launch_rows.normalized(y, x, weight, bias, eps, kind)
+    total = y if x is None else y + x
+    values = at_least_float32(total)
+    var, mean = torch.var_mean(values, dim=1, correction=0)
+    rstd = (var + eps).rsqrt()
+    z = (values - mean[:, None]) * rstd[:, None]
+    z = z if weight is None or bias is None else z * weight + bias
+    return total, z.to(kind), mean, rstd
+
+
+def normalized_gradient(
+    dz: Tensor,
+    total: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    also: Tensor | None,
+    lower: torch.dtype | None,
+    learns: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """The gradient of t, also in the precision `lower` where one is given, and those of gamma and beta if wanted."""
+    if passes.on_gpu(total):
+        from onefold.fast.kernels import launch_rows
+
+        return launch_rows.normalized_gradient(dz, total, weight, mean, rstd, also, lower, learns)
+    g = at_least_float32(dz)
+    n = (at_least_float32(total) - mean[:, None]) * rstd[:, None]
+    h = g if weight is None else g * weight
+    dt = (h - h.mean(1, keepdim=True) - n * (h * n).mean(1, keepdim=True)) * rstd[:, None]
+    dt = dt if also is None else dt + also
+    copy = None if lower is None else dt.to(lower)
+    return dt.to(total.dtype), copy, (g * n).sum(0) if learns else None, g.sum(0) if learns else None
