@@ -6,13 +6,21 @@ has a function of the same name for every pass. Activations are `[M * B, C, ...]
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
 import torch
 from torch import Tensor
 
 from onefold.fast.across import World, own_row, pooled
+from onefold.fast.ahead import only_asked
 from onefold.fast.layout import by_member, like
 from onefold.fast.norm import Learned, Moments, Norm, Running, Sum
 from onefold.types import at_least_float32
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def on_gpu(y: Tensor) -> bool:
@@ -20,6 +28,23 @@ def on_gpu(y: Tensor) -> bool:
     return y.is_cuda
 
 
+def by_kernels(description: Callable[P, T]) -> Callable[P, T]:
+    """The pass that a function describes, by the kernels where they take over and are not only asked for."""
+
+    @functools.wraps(description)
+    def by_either(*args: P.args, **kwargs: P.kwargs) -> T:
+        if on_gpu(cast(Tensor, args[0])):
+            from onefold.fast.kernels import launch
+
+            made: T = getattr(launch, description.__name__)(*args, **kwargs)
+            if not only_asked():
+                return made
+        return description(*args, **kwargs)
+
+    return by_either
+
+
+@by_kernels
 def moments(
     y: Tensor, add: Sum, learned: Learned, running: Running | None, norm: Norm, world: World | None
 ) -> tuple[Tensor, Tensor]:
@@ -27,10 +52,6 @@ def moments(
 
     Moments are those of all processes where a world is given; the table then has another row, the number of their rows.
     """
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.moments(y, add, learned, running, norm, world)
     y = y if add.x is None else summed(y, *add, norm.members)
     values = at_least_float32(by_member(y, norm.members))
     var, mean = torch.var_mean(values, dim=1, correction=0)  # [M, C]
@@ -50,15 +71,13 @@ def moments(
     return y, torch.cat([scale * gamma * rstd, mean, var, torch.stack(last)])
 
 
+@by_kernels
 def affine(y: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool) -> Tensor:
     """relu(a y + b) (1 + r)."""
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.affine(y, a, b, r, relu)
     return like(activated(by_member(y, a.shape[0]), a, b, r, relu), y)
 
 
+@by_kernels
 def gradient_table(
     dz: Tensor, y: Tensor, table: Tensor, learned: Learned, norm: Norm, world: World | None
 ) -> tuple[Tensor, Learned]:
@@ -68,10 +87,6 @@ def gradient_table(
     follows from the members' sums of g and g y and from the moments of y. In a world the gradients are this process's
     part: those of all processes add up to the whole.
     """
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.gradient_table(dz, y, table, learned, norm, world)
     m = norm.members
     a, mean, var, b, mu, rstd = Moments.of(table, m)
     values = at_least_float32(by_member(y, m))
@@ -98,14 +113,11 @@ def gradient_table(
     return torch.cat([c1, c2, c3]), learned.gradients(ds, dgamma, dbeta, dr)
 
 
+@by_kernels
 def gradient(
     dz: Tensor, y: Tensor, a: Tensor, b: Tensor, coefficients: Tensor, also: Tensor | None, relu: bool
 ) -> Tensor:
     """c1 g + c2 y + c3 + also, with `coefficients` `[3 M, C]`."""
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.gradient(dz, y, a, b, coefficients, also, relu)
     m = a.shape[0]
     c1, c2, c3 = coefficients.unflatten(0, (3, m))
     values, g = by_member(y, m), by_member(dz, m)
@@ -114,24 +126,18 @@ def gradient(
     return like(dy if also is None else dy + by_member(also, m), y)
 
 
+@by_kernels
 def rest(y: Tensor, add: Sum, learned: Learned, running: Running, norm: Norm) -> tuple[Tensor, Tensor]:
     """y, or its sum with something, and relu(a y + b) (1 + r) of it, with the running statistics."""
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.rest(y, add, learned, running, norm)
     y = y if add.x is None else summed(y, *add, norm.members)
     return y, like(activated(by_member(y, norm.members), *at_rest(learned, running, norm), learned.r, norm.relu), y)
 
 
+@by_kernels
 def rest_gradient(
     dz: Tensor, y: Tensor | None, learned: Learned, running: Running, norm: Norm, also: Tensor | None
 ) -> Tensor:
     """a (1 + r) g + also; y is given where an activation decides which part of dz passes."""
-    if on_gpu(dz):
-        from onefold.fast.kernels import launch
-
-        return launch.rest_gradient(dz, y, learned, running, norm, also)
     a, b = at_rest(learned, running, norm)
     g = by_member(dz, norm.members)
     g = g if y is None else let_through(g, by_member(y, norm.members), a, b)
@@ -139,21 +145,15 @@ def rest_gradient(
     return like(dy if also is None else dy + by_member(also, norm.members), dz)
 
 
+@by_kernels
 def scaled_sum(y: Tensor, s: Tensor, x: Tensor | None) -> Tensor:
     """(1 + s) y + x."""
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.scaled_sum(y, s, x)
     return summed(y, s, x, s.shape[0])
 
 
+@by_kernels
 def scaled_gradient(g: Tensor, y: Tensor | None, s: Tensor) -> tuple[Tensor, Tensor | None]:
     """(1 + s) g, and the sums of g y `[M, C]` where y is given."""
-    if on_gpu(g):
-        from onefold.fast.kernels import launch
-
-        return launch.scaled_gradient(g, y, s)
     m = s.shape[0]
     of_z = by_member(g, m)
     sums = None if y is None else (at_least_float32(of_z) * at_least_float32(by_member(y, m))).sum(1)
