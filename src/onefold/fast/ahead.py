@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-THREADS = 16  # at most
+THREADS, NAME = 16, "compile"  # so many at most, and what they are called
 # Contexts in which Triton takes requests, innermost last. Not a ContextVar: a backward pass has a thread of its own.
 ASKED: list[contextvars.Context] = []
 
@@ -46,8 +46,8 @@ def threads() -> ThreadPoolExecutor:
     """Each on the device of the thread that asks."""
     count = min(THREADS, os.cpu_count() or 1)
     if not torch.cuda.is_available():
-        return ThreadPoolExecutor(count)
-    return ThreadPoolExecutor(count, initializer=torch.cuda.set_device, initargs=(torch.cuda.current_device(),))
+        return ThreadPoolExecutor(count, NAME)
+    return ThreadPoolExecutor(count, NAME, torch.cuda.set_device, (torch.cuda.current_device(),))
 
 
 def compile_ahead(compute: Callable[[], object]) -> None:
