@@ -44,7 +44,7 @@ class Loaded(Executor):
 
 def threads() -> ThreadPoolExecutor:
     """Each on the device of the thread that asks."""
-    count = min(THREADS, os.cpu_count() or 1)
+    count = min(THREADS, len(os.sched_getaffinity(0)))
     if not torch.cuda.is_available():
         return ThreadPoolExecutor(count, NAME)
     return ThreadPoolExecutor(count, NAME, torch.cuda.set_device, (torch.cuda.current_device(),))
