@@ -264,6 +264,22 @@ def test_a_rewriting_that_goes_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch)
     assert "gradients" in said[0]
 
 
+def test_a_network_is_read_once_for_all_batch_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Net(PostActivation):  # of this test alone: the compiler remembers what it has read by the code
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x)
+
+    read: list[int] = []
+    monkeypatch.setattr(network, "rewrite", lambda graph, world: read.append(len(rewrite(graph, world))))
+    plain = Net()
+    net = copy.deepcopy(plain)
+    make_fast(net)
+    for rows in (8, 5, 13):  # from 16 on a CPU has another convolution
+        x = torch.rand(rows, 3, SIZE, SIZE)
+        torch.testing.assert_close(net(x), plain(x), rtol=1e-4, atol=1e-5)
+    assert len(read) == 1
+
+
 def test_teachers_are_made_fast_in_a_copy() -> None:
     teachers = onefold.Teachers([wide().eval() for _ in range(3)])
     x = torch.rand(4, 3, SIZE, SIZE)

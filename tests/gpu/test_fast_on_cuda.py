@@ -6,7 +6,10 @@ All GPU tests: `pytest tests/gpu tests/engine/test_on_cuda.py`.
 from __future__ import annotations
 
 import dataclasses
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,15 @@ def losses(training: Training, steps: int) -> Tensor:
 
 def test_kernels_agree_with_their_description() -> None:
     runpy.run_path(str(Path(__file__).parents[1] / "fast" / "kernels_agree.py"), run_name="__main__")
+
+
+def test_from_empty_caches_threads_compile_all_kernels_of_a_step(tmp_path: Path) -> None:
+    # A process of its own: this one has compiled most kernels already.
+    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / "compiled_ahead.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip().endswith("all compiled ahead")
 
 
 @pytest.fixture

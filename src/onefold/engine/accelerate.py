@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.ensemble import Teachers
+from onefold.fast.ahead import compile_ahead
 from onefold.fast.fold_norms import fold_pairs, foldable
 from onefold.fast.network import make_fast, make_plain
 from onefold.methods import AnyStudent
@@ -32,6 +34,7 @@ def lay_out(module: nn.Module) -> None:
 
 def fast_teachers(teachers: Teachers, x: Tensor, precision: str, say: Callable[[str], None]) -> Teachers:
     """A copy whose weights are rounded once and not in every step."""
+    x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x  # as a step's: it is read once for both
     expected = answers(teachers, x)
     given, teachers = teachers, copy.deepcopy(teachers)
     fold_all(teachers, given, x)
@@ -43,7 +46,8 @@ def fast_teachers(teachers: Teachers, x: Tensor, precision: str, say: Callable[[
     teachers.restack()
     for network in teachers.networks:
         make_fast(network)
-    plain_unless_alike(lambda: answers(teachers, x, precision), expected, teachers.networks, "the teachers", say)
+    asked = partial(for_the_first_time, partial(answers, teachers, x, precision), x)
+    plain_unless_alike(asked, expected, teachers.networks, "the teachers", say)
     return teachers
 
 
@@ -82,7 +86,7 @@ def fast_student(
             leave_to_rewriting(after.net)
         make_fast(after.net, ALONE if common else None)
         check_gradients(before, after, x, precision)
-        return answers(student.at_rest, x, precision)
+        return for_the_first_time(partial(answers, student.at_rest, x, precision), x)
 
     plain_unless_alike(ask, expected, nets, "the student", say, world)
 
@@ -97,7 +101,7 @@ def check_gradients(before: AnyStudent, after: AnyStudent, x: Tensor, precision:
         expected = gradient(before, x, "float32")
         if precision == "bf16" and likeness(gradient(before, x, precision), expected) < STEADY:
             precision = "float32"
-        found = likeness(gradient(after, x, precision), expected)
+        found = likeness(for_the_first_time(partial(gradient, after, x, precision), x), expected)
     if not found > (ALIKE if precision == "bf16" else EQUAL):
         raise ValueError(f"its gradients are only {found:.3f} alike")
 
@@ -133,6 +137,13 @@ def full_float32() -> Iterator[None]:
 def answers(ensemble: Callable[[Tensor], Tensor], x: Tensor, precision: str = "float32") -> Tensor:
     with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
         return ensemble(x).float()
+
+
+def for_the_first_time(compute: Callable[[], Tensor], x: Tensor) -> Tensor:
+    """What rewritten networks compute, whose kernels may have to be compiled."""
+    if x.is_cuda:
+        compile_ahead(compute)
+    return compute()
 
 
 def plain_unless_alike(

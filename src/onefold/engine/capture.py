@@ -6,6 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.step import Step, TrainingStep
+from onefold.fast.ahead import compile_ahead
 from onefold.fast.kernels.counters import Counters, own_counters
 from onefold.fast.streams import side_by_side
 
@@ -125,6 +127,7 @@ class CapturedStep:
         with self.taken_back(x.device):
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side), searching():
+                self.compile_ahead(x, labels)
                 for _ in range(WARM_UP):
                     with side_by_side(self.branches):
                         self.part(x, labels)
@@ -144,6 +147,14 @@ class CapturedStep:
         # A whole step has used its gradients up; those of half a step have to stay where the graph writes them.
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         return Graph(graph, x, labels, loss, [] if self.whole else [(p, p.grad) for p in trained], counters)
+
+    def compile_ahead(self, x: Tensor, labels: Tensor) -> None:
+        """All kernels of a step, in one that is taken back like those that warm up."""
+        if self.world.size > 1:
+            return  # that step has collectives of its own, and a process that cannot take it would miss them
+        # It needs more memory than a step does. Where there is none, the kernels are compiled one after the other.
+        with contextlib.suppress(torch.OutOfMemoryError), side_by_side(self.branches):
+            compile_ahead(partial(self.part, x, labels))
 
     @contextlib.contextmanager
     def taken_back(self, device: torch.device) -> Iterator[None]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from onefold.fast.ahead import only_asked
 from onefold.fast.layout import innermost_empty
 
 ALIGNED = 8  # channels are filled up with zeros to so many: cuDNN's kernels for tensor cores read them together
@@ -28,12 +29,14 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, settings: Settings, relu:
     if small(x, w, settings):
         from onefold.fast.few_channels import few_channels
 
-        return few_channels(x, w, bias, relu=relu)
+        y = few_channels(x, w, bias, relu=relu)
+        if not only_asked():
+            return y
     bias = None if bias is None else bias.to(x.dtype)
     if relu and x.is_cuda and x.dim() == 4 and x.dtype == torch.bfloat16 and bias is not None:
         stride, padding, dilation, *_, groups = settings
-        y: Tensor = torch.ops.aten.cudnn_convolution_relu(x, w, bias, stride, padding, dilation, groups)
-        return y
+        activated: Tensor = torch.ops.aten.cudnn_convolution_relu(x, w, bias, stride, padding, dilation, groups)
+        return activated
     y = torch.convolution(x, w, bias, *settings)
     return y.relu_() if relu else y
 
@@ -43,10 +46,11 @@ def gradient_of_input(g: Tensor, x: Tensor | None, w: Tensor, shape: torch.Size,
     if small(g, w, settings):
         from onefold.fast.few_channels import few_channels
 
-        return few_channels(g, w, transposed=True)
+        dx = few_channels(g, w, transposed=True)
+        if not only_asked():
+            return dx
     like = innermost_empty(g, shape) if x is None else x
-    dx: Tensor = backward(g, like, w, settings, (True, False))[0]
-    return dx
+    return torch.as_tensor(backward(g, like, w, settings, (True, False))[0])
 
 
 def gradient_of_weight(g: Tensor, x: Tensor, w: Tensor, settings: Settings) -> Tensor:
@@ -54,9 +58,10 @@ def gradient_of_weight(g: Tensor, x: Tensor, w: Tensor, settings: Settings) -> T
     if small(x, w, settings):
         from onefold.fast.few_channels import few_channels_weight_gradient
 
-        return few_channels_weight_gradient(g, x)
-    dw: Tensor = backward(g, x, w, settings, (False, True))[1]
-    return dw
+        dw = few_channels_weight_gradient(g, x)
+        if not only_asked():
+            return dw
+    return torch.as_tensor(backward(g, x, w, settings, (False, True))[1])
 
 
 def backward(g: Tensor, x: Tensor, w: Tensor, settings: Settings, wanted: tuple[bool, bool]) -> Any:

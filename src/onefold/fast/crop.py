@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
-jit: Any = triton.jit
+from onefold.fast.kernels.compiled import jit
 
 
 @jit

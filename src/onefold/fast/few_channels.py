@@ -5,21 +5,17 @@ Channels are innermost in memory, for the weights too: `[K, 3, 3, C]`. Input and
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from onefold.fast.conv_kernels import Settings
+from onefold.fast.kernels.compiled import jit
 
 CHANNELS = (16, 32)  # above this cuDNN is faster (measured on an H200, dev/LOG.md)
 SAME_SIZE = Settings([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 PIXELS = 128
 PROGRAMS = 132  # for the gradient of the weights; one for each processor of an H100 or H200
-
-jit: Any = triton.jit(do_not_specialize=["pixels", "chunk", "programs"])
 
 
 @jit

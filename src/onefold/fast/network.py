@@ -36,12 +36,21 @@ def make_fast(net: nn.Module, world: World | None = None) -> None:
     compiled = torch.compile(net._call_impl, backend=backend, fullgraph=True)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        any_batch_size(args)
         with warnings.catch_warnings():
             # The compiler looks at the gradient of its inputs, and warns of having done so.
             warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")
             return compiled(*args, **kwargs)
 
     net._compiled_call_impl = call
+
+
+def any_batch_size(inputs: Sequence[Any]) -> None:
+    """What is read once serves every number of rows: the few of a check and those of a step."""
+    if not torch.compiler.is_compiling():
+        for x in inputs:
+            if isinstance(x, Tensor) and x.dim():
+                torch._dynamo.maybe_mark_dynamic(x, 0)
 
 
 def make_plain(net: nn.Module) -> None:

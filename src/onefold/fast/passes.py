@@ -6,13 +6,22 @@ has a function of the same name for every pass. Activations are `[M * B, C, ...]
 
 from __future__ import annotations
 
+import functools
+import importlib
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
 import torch
 from torch import Tensor
 
 from onefold.fast.across import World, own_row, pooled
+from onefold.fast.ahead import only_asked
 from onefold.fast.layout import by_member, like
 from onefold.fast.norm import Learned, Moments, Norm, Running, Sum
 from onefold.types import at_least_float32
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def on_gpu(y: Tensor) -> bool:
@@ -20,6 +29,29 @@ def on_gpu(y: Tensor) -> bool:
     return y.is_cuda
 
 
+def kernels_of(module: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """For functions that describe a pass: the pass by the function of the same name in a module of `kernels`, where
+    that takes over and is not only asked for."""
+
+    def by_kernels(description: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(description)
+        def by_either(*args: P.args, **kwargs: P.kwargs) -> T:
+            if on_gpu(cast(Tensor, args[0])):
+                launch = importlib.import_module(f"onefold.fast.kernels.{module}")
+                made: T = getattr(launch, description.__name__)(*args, **kwargs)
+                if not only_asked():
+                    return made
+            return description(*args, **kwargs)
+
+        return by_either
+
+    return by_kernels
+
+
+by_kernels = kernels_of("launch")
+
+
+@by_kernels
 def moments(
     y: Tensor, add: Sum, learned: Learned, running: Running | None, norm: Norm, world: World | None
 ) -> tuple[Tensor, Tensor]:
@@ -27,10 +59,6 @@ def moments(
 
     Moments are those of all processes where a world is given; the table then has another row, the number of their rows.
     """
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.moments(y, add, learned, running, norm, world)
     y = y if add.x is None else summed(y, *add, norm.members)
     values = at_least_float32(by_member(y, norm.members))
     var, mean = torch.var_mean(values, dim=1, correction=0)  # [M, C]
@@ -50,15 +78,13 @@ def moments(
     return y, torch.cat([scale * gamma * rstd, mean, var, torch.stack(last)])
 
 
+@by_kernels
 def affine(y: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool) -> Tensor:
     """relu(a y + b) (1 + r)."""
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.affine(y, a, b, r, relu)
     return like(activated(by_member(y, a.shape[0]), a, b, r, relu), y)
 
 
+@by_kernels
 def gradient_table(
     dz: Tensor, y: Tensor, table: Tensor, learned: Learned, norm: Norm, world: World | None
 ) -> tuple[Tensor, Learned]:
@@ -68,10 +94,6 @@ def gradient_table(
     follows from the members' sums of g and g y and from the moments of y. In a world the gradients are this process's
     part: those of all processes add up to the whole.
     """
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.gradient_table(dz, y, table, learned, norm, world)
     m = norm.members
     a, mean, var, b, mu, rstd = Moments.of(table, m)
     values = at_least_float32(by_member(y, m))
@@ -98,14 +120,11 @@ def gradient_table(
     return torch.cat([c1, c2, c3]), learned.gradients(ds, dgamma, dbeta, dr)
 
 
+@by_kernels
 def gradient(
     dz: Tensor, y: Tensor, a: Tensor, b: Tensor, coefficients: Tensor, also: Tensor | None, relu: bool
 ) -> Tensor:
     """c1 g + c2 y + c3 + also, with `coefficients` `[3 M, C]`."""
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.gradient(dz, y, a, b, coefficients, also, relu)
     m = a.shape[0]
     c1, c2, c3 = coefficients.unflatten(0, (3, m))
     values, g = by_member(y, m), by_member(dz, m)
@@ -114,24 +133,18 @@ def gradient(
     return like(dy if also is None else dy + by_member(also, m), y)
 
 
+@by_kernels
 def rest(y: Tensor, add: Sum, learned: Learned, running: Running, norm: Norm) -> tuple[Tensor, Tensor]:
     """y, or its sum with something, and relu(a y + b) (1 + r) of it, with the running statistics."""
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.rest(y, add, learned, running, norm)
     y = y if add.x is None else summed(y, *add, norm.members)
     return y, like(activated(by_member(y, norm.members), *at_rest(learned, running, norm), learned.r, norm.relu), y)
 
 
+@by_kernels
 def rest_gradient(
     dz: Tensor, y: Tensor | None, learned: Learned, running: Running, norm: Norm, also: Tensor | None
 ) -> Tensor:
     """a (1 + r) g + also; y is given where an activation decides which part of dz passes."""
-    if on_gpu(dz):
-        from onefold.fast.kernels import launch
-
-        return launch.rest_gradient(dz, y, learned, running, norm, also)
     a, b = at_rest(learned, running, norm)
     g = by_member(dz, norm.members)
     g = g if y is None else let_through(g, by_member(y, norm.members), a, b)
@@ -139,21 +152,15 @@ def rest_gradient(
     return like(dy if also is None else dy + by_member(also, norm.members), dz)
 
 
+@by_kernels
 def scaled_sum(y: Tensor, s: Tensor, x: Tensor | None) -> Tensor:
     """(1 + s) y + x."""
-    if on_gpu(y):
-        from onefold.fast.kernels import launch
-
-        return launch.scaled_sum(y, s, x)
     return summed(y, s, x, s.shape[0])
 
 
+@by_kernels
 def scaled_gradient(g: Tensor, y: Tensor | None, s: Tensor) -> tuple[Tensor, Tensor | None]:
     """(1 + s) g, and the sums of g y `[M, C]` where y is given."""
-    if on_gpu(g):
-        from onefold.fast.kernels import launch
-
-        return launch.scaled_gradient(g, y, s)
     m = s.shape[0]
     of_z = by_member(g, m)
     sums = None if y is None else (at_least_float32(of_z) * at_least_float32(by_member(y, m))).sum(1)

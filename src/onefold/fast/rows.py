@@ -5,18 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onefold.fast import passes
+from onefold.fast.passes import kernels_of
 from onefold.types import at_least_float32
 
+by_kernels = kernels_of("launch_rows")
 
+
+@by_kernels
 def normalized(
     y: Tensor, x: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, kind: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """t = y + x, or y itself; its norm in precision `kind`; mean and 1/sigma `[rows]`."""
-    if passes.on_gpu(y):
-        from onefold.fast.kernels import launch_rows
-
-        return launch_rows.normalized(y, x, weight, bias, eps, kind)
     total = y if x is None else y + x
     values = at_least_float32(total)
     var, mean = torch.var_mean(values, dim=1, correction=0)
@@ -26,6 +25,7 @@ def normalized(
     return total, z.to(kind), mean, rstd
 
 
+@by_kernels
 def normalized_gradient(
     dz: Tensor,
     total: Tensor,
@@ -37,10 +37,6 @@ def normalized_gradient(
     learns: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """The gradient of t, also in the precision `lower` where one is given, and those of gamma and beta if wanted."""
-    if passes.on_gpu(total):
-        from onefold.fast.kernels import launch_rows
-
-        return launch_rows.normalized_gradient(dz, total, weight, mean, rstd, also, lower, learns)
     g = at_least_float32(dz)
     n = (at_least_float32(total) - mean[:, None]) * rstd[:, None]
     h = g if weight is None else g * weight
