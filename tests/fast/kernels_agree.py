@@ -184,7 +184,7 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     if DEVICE == "cpu":
         launch_rows.PROGRAMS = 3
-        launch_rows.TILE = grid.TILE = grid.SUMMED = grid.REDUCED = (
+        launch_rows.TILE = launch_rows.SUMMED = grid.TILE = grid.SUMMED = grid.REDUCED = (
             256  # the interpreter takes its time for every element of a tile
         )
     check_passes()

@@ -9,18 +9,19 @@ from onefold.fast.kernels.grid import power_of_two
 from onefold.fast.kernels.rows import normalized_gradient_kernel, normalized_kernel
 
 TILE = 2048  # elements a program of 128 threads holds at once
+SUMMED = 1024  # the same on the way back, where it also sums
 PROGRAMS = 528  # of a pass that sums: four for each processor of an H100 or H200
 
 
-def sizes_of(channels: int) -> dict[str, int]:
+def sizes_of(channels: int, tile: int) -> dict[str, int]:
     width = power_of_two(channels)
-    return {"ROWS": max(1, TILE // width), "CHANNELS": width, "num_warps": 4 if width <= TILE else 8}
+    return {"ROWS": max(1, tile // width), "CHANNELS": width, "num_warps": 4 if width <= tile else 8}
 
 
 def normalized(
     y: Tensor, x: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, kind: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    (rows, channels), sizes = y.shape, sizes_of(y.shape[1])
+    (rows, channels), sizes = y.shape, sizes_of(y.shape[1], TILE)
     total = y if x is None else torch.empty_like(y, dtype=torch.promote_types(y.dtype, x.dtype))
     z, (mean, rstd) = torch.empty_like(y, dtype=kind), y.new_empty((2, rows), dtype=torch.float32)
     flags = {"SUM": x is not None, "AFFINE": weight is not None}
@@ -39,7 +40,7 @@ def normalized_gradient(
     lower: torch.dtype | None,
     learns: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    (rows, channels), sizes = total.shape, sizes_of(total.shape[1])
+    (rows, channels), sizes = total.shape, sizes_of(total.shape[1], SUMMED)
     tiles = -(-rows // sizes["ROWS"])
     chunk = -(-tiles // PROGRAMS) * sizes["ROWS"]
     programs = -(-rows // chunk)
