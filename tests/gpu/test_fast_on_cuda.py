@@ -112,6 +112,43 @@ def test_the_first_losses_are_those_of_the_eager_path(method: str, perturbation:
     torch.testing.assert_close(rounded, expected, rtol=2e-2, atol=0)
 
 
+class Transformer(nn.Module):
+    """Patches of 4 x 4, two blocks with their norms before, a head."""
+
+    def __init__(self, width: int = 48, heads: int = 3) -> None:
+        super().__init__()
+        self.heads = heads
+        self.patches, self.head = nn.Conv2d(3, width, 4, 4), nn.Linear(width, 10)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(5))
+        self.qkv = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(2))
+        self.out = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
+        self.wide = nn.ModuleList(nn.Linear(width, 4 * width) for _ in range(2))
+        self.narrow = nn.ModuleList(nn.Linear(4 * width, width) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.patches(x - 0.5).flatten(2).transpose(1, 2)  # [B, T, C]
+        for k in range(2):
+            qkv = self.qkv[k](self.norms[2 * k](h)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            attended = nn.functional.scaled_dot_product_attention(*qkv.unbind())
+            h = h + self.out[k](attended.transpose(1, 2).flatten(2))
+            h = h + self.narrow[k](nn.functional.gelu(self.wide[k](self.norms[2 * k + 1](h))))
+        return torch.as_tensor(self.head(self.norms[4](h).mean(1)))
+
+
+@pytest.mark.parametrize(("method", "perturbation"), [("supervised", "none"), ("latentbe", "tdiv-sdiv")])
+def test_a_transformer_s_losses_are_those_of_the_eager_path(method: str, perturbation: str, exact: None) -> None:  # noqa: ARG001
+    torch.manual_seed(1)
+    net = Transformer()
+    expected = losses(prepare(job(method, perturbation, net=net, fast=False)), 5)
+    fast = prepare(job(method, perturbation, net=net))
+    found = losses(fast, 5)
+    assert isinstance(fast.step, CapturedStep)
+    assert fast.step.graphs, "the step was not captured"
+    torch.testing.assert_close(found, expected, rtol=2e-3, atol=0)
+    rounded = losses(prepare(job(method, perturbation, net=net, precision="bf16")), 5)
+    torch.testing.assert_close(rounded, expected, rtol=2e-2, atol=0)
+
+
 @pytest.mark.parametrize(
     ("method", "perturbation"), [("supervised", "none"), ("kd", "tdiv"), ("latentbe", "tdiv-sdiv")]
 )
