@@ -259,3 +259,21 @@ def test_a_step_that_asks_is_taken_back(gpu: Absent) -> None:
         assert torch.equal(value, before[name]), name
     assert torch.equal(torch.get_rng_state(), random)
     assert all(bool((state["momentum_buffer"] == 0).all()) for state in optimizer.state.values())
+
+
+def test_a_step_is_taken_back_once_whatever_it_began_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = nn.Linear(2, 2)
+    before = weight.weight.detach().clone()
+    optimizer = torch.optim.SGD(weight.parameters(), lr=0.1)
+    step = OnTheHost(training_step(lambda x, _: weight(x).sum(), optimizer), [weight], optimizer, True, print)
+    late: list[Callable[[], object]] = [lambda: weight.weight.data.fill_(7)]  # a kernel on another stream
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: late.pop()())
+
+    def breaks_off() -> None:
+        with step.taken_back(torch.device("cuda")):
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        breaks_off()
+    assert not late
+    assert torch.equal(weight.weight, before)

@@ -131,8 +131,6 @@ class CapturedStep:
                 for _ in range(WARM_UP):
                     with side_by_side(self.branches):
                         self.part(x, labels)
-            torch.cuda.current_stream().wait_stream(side)
-            torch.cuda.synchronize()
         self.optimizer.zero_grad(set_to_none=True)
         # A graph has memory of its own, and to find none left would break the capture off: the warm-up's goes back.
         torch.cuda.empty_cache()
@@ -169,6 +167,8 @@ class CapturedStep:
         try:
             yield
         finally:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)  # a step that broke off may have kernels under way on other streams
             with torch.no_grad():
                 for tensor, copy in zip(tensors, copies, strict=True):
                     tensor.copy_(copy)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -33,22 +32,27 @@ class Counters:
 
 
 COMMON: dict[torch.device, Counters] = {}
-OWN: ContextVar[Counters | None] = ContextVar("OWN", default=None)
+# Sheets of graphs that are being captured, innermost last. Not a ContextVar: a backward pass has a thread of its own,
+# and what it launches belongs to the graph, too.
+OWN: list[Counters] = []
 
 
 @contextlib.contextmanager
 def own_counters(counters: Counters) -> Iterator[None]:
     """For a graph that is captured inside; they have to live as long as the graph."""
-    token = OWN.set(counters)
+    OWN.append(counters)
     try:
         yield
     finally:
-        OWN.reset(token)
+        OWN.pop()
 
 
 def taken(device: torch.device, count: int) -> Tensor:
     """Counters for a launch."""
-    own = OWN.get()
-    if own is None:
-        own = COMMON.get(device) or COMMON.setdefault(device, Counters(device))
-    return own.take(count)
+    if OWN:
+        return OWN[-1].take(count)
+    if device not in COMMON:
+        COMMON[device] = Counters(device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # launches on other streams do not wait for the zeros
+    return COMMON[device].take(count)
