@@ -74,11 +74,12 @@ def check_case(
     def vector(*size: int) -> Tensor:
         return torch.randn(size, device=DEVICE) / 3
 
-    s, r = vector(members, channels) if has_s else None, vector(members, channels) if has_r else None
+    # Factors of picked members are columns of a larger tensor.
+    q, s, r = vector(members, 3 * channels + 1)[:, 1:].split(channels, dim=1)
+    s, r = s if has_s else None, r if has_r else None
     weight, bias = (vector(channels), vector(channels)) if affine else (None, None)
     learned, norm = Learned(s, weight, bias, r), Norm(members, 1e-5, 0.1, relu, shared=False)
     x, dz, also = torch.randn_like(y), torch.randn_like(y), torch.randn_like(y)
-    q = vector(members, channels)
 
     def moments(add: Sum, world: World | None = None) -> tuple[Tensor, ...]:
         running = torch.full((channels,), 0.5, device=DEVICE), torch.full((channels,), 2.0, device=DEVICE)

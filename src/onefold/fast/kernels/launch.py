@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,10 +29,16 @@ def floats(y: Tensor, *shape: int) -> Tensor:
     return y.new_empty(shape, dtype=torch.float32)
 
 
+def packed(*factors: Tensor | None) -> Iterator[Tensor | None]:
+    """Without gaps, as kernels expect them: those of several picked members are columns of a larger tensor."""
+    return (None if t is None else t.contiguous() for t in factors)
+
+
 def moments(
     y: Tensor, add: Sum, learned: Learned, running: Running | None, norm: Norm, world: World | None
 ) -> tuple[Tensor, Tensor]:
     m, grid = norm.members, Grid(y, norm.members, sums=True)
+    add, learned = Sum(next(packed(add.q)), add.x), Learned(*packed(*learned))
     total = y if add.x is None else torch.empty_like(y)
     partial = floats(y, m, grid.splits, 3, grid.channels)
     summing = (y, *add, total, partial, taken(y.device, grid.blocks))
@@ -57,6 +64,7 @@ def moments(
 
 def affine(y: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool) -> Tensor:
     grid, z = Grid(y, a.shape[0], sums=False), torch.empty_like(y)
+    r = next(packed(r))
     affine_kernel[grid.programs](y, a, b, r, z, *grid.extent, RELU=relu, HAS_R=r is not None, **grid.sizes)
     return z
 
@@ -65,6 +73,7 @@ def gradient_table(
     dz: Tensor, y: Tensor, table: Tensor, learned: Learned, norm: Norm, world: World | None
 ) -> tuple[Tensor, Learned]:
     m, grid = norm.members, Grid(y, norm.members, sums=True)
+    learned = Learned(*packed(*learned))
     a, mean, _, b, *_ = Moments.of(table, m)
     partial, out = floats(y, m, grid.splits, 2, grid.channels), floats(y, 5 * m + 2, grid.channels)
     summing = (dz, y, a, b, mean, partial, taken(y.device, grid.blocks))
@@ -96,8 +105,9 @@ def gradient(
 
 def rest(y: Tensor, add: Sum, learned: Learned, running: Running, norm: Norm) -> tuple[Tensor, Tensor]:
     grid, z = Grid(y, norm.members, sums=False), torch.empty_like(y)
+    add = Sum(next(packed(add.q)), add.x)
     total = y if add.x is None else torch.empty_like(y)
-    s, weight, bias, r = learned
+    s, weight, bias, r = packed(*learned)
     tensors = (y, *add, total, s, weight, bias, *running, r, z)
     flags = present(SUM=add.x, HAS_Q=add.q, HAS_S=s, AFFINE=weight, HAS_R=r)
     rest_kernel[grid.programs](*tensors, *grid.extent, norm.eps, RELU=norm.relu, **flags, **grid.sizes)
@@ -108,7 +118,7 @@ def rest_gradient(
     dz: Tensor, y: Tensor | None, learned: Learned, running: Running, norm: Norm, also: Tensor | None
 ) -> Tensor:
     grid, dy = Grid(dz, norm.members, sums=False), torch.empty_like(dz)
-    s, weight, bias, r = learned
+    s, weight, bias, r = packed(*learned)
     tensors = (dz, y, s, weight, bias, *running, r, also, dy)
     flags = present(RELU=y, HAS_S=s, AFFINE=weight, HAS_R=r, ALSO=also)
     rest_gradient_kernel[grid.programs](*tensors, *grid.extent, norm.eps, **flags, **grid.sizes)
@@ -117,12 +127,13 @@ def rest_gradient(
 
 def scaled_sum(y: Tensor, s: Tensor, x: Tensor | None) -> Tensor:
     grid, z = Grid(y, s.shape[0], sums=False), torch.empty_like(y)
-    scaled_sum_kernel[grid.programs](y, s, x, z, *grid.extent, HAS_X=x is not None, **grid.sizes)
+    scaled_sum_kernel[grid.programs](y, s.contiguous(), x, z, *grid.extent, HAS_X=x is not None, **grid.sizes)
     return z
 
 
 def scaled_gradient(g: Tensor, y: Tensor | None, s: Tensor) -> tuple[Tensor, Tensor | None]:
     grid, dy = Grid(g, s.shape[0], sums=y is not None), torch.empty_like(g)
     partial = None if y is None else floats(g, s.shape[0], grid.splits, grid.channels)
-    scaled_gradient_kernel[grid.programs](g, y, s, dy, partial, *grid.extent, SUMS=y is not None, **grid.sizes)
+    tensors = (g, y, s.contiguous(), dy, partial)
+    scaled_gradient_kernel[grid.programs](*tensors, *grid.extent, SUMS=y is not None, **grid.sizes)
     return dy, None if partial is None else partial.sum(1)
