@@ -100,6 +100,29 @@ def test_members_of_a_transformer_differ_from_its_fast_path() -> None:
     assert encoder.layers[0].activation_relu_or_gelu == 1  # type: ignore[union-attr, index]
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_student_exports_for_every_batch_size(strict: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(9, 7, 6)
+    student = batch_ensemble(Tokens(), 2, "normal", example=x).eval()
+    few, any_size = x[:2], ({0: torch.export.Dim("batch", min=2, max=512)},)
+    with torch.no_grad():
+        exported = torch.export.export(student, (few,), dynamic_shapes=any_size, strict=strict).module()
+        for rows in (few, x):  # the head has more weights than activations, and fewer
+            torch.testing.assert_close(exported(rows), student(rows), rtol=1e-4, atol=1e-5)
+
+
+class Tokens(nn.Module):
+    """A layer that sees every token, and a head that sees an example once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.head = nn.Linear(6, 6), nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.head(self.mix(x).relu().mean(1)))
+
+
 def test_a_student_exports_too() -> None:
     student = batch_ensemble(wrn28(1, 5), 2, "normal").eval()
     x = torch.rand(2, 3, 16, 16)

@@ -51,7 +51,12 @@ class RankOneLinear(RankOne):
 
 
 def many_rows(x: Tensor, weight: Tensor, factor: Tensor) -> bool:
-    """Whether a member has more activations before and after the layer, forward and backward, than weights."""
+    """Whether a member has more activations before and after the layer, forward and backward, than weights.
+
+    Not for export: what is exported serves every batch size.
+    """
+    if torch.compiler.is_exporting():
+        return False
     outputs, inputs = weight.shape
     return bool(x.numel() // (factor.shape[0] * inputs) * (inputs + outputs) > 2 * inputs * outputs)
 
