@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator
+from inspect import signature
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import fx
 
 ADDITIONS = (operator.add, operator.iadd, torch.add)
+IN_PLACE = tuple(getattr(operator, f"i{name}") for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"))
+IN_PLACE += (operator.iand, operator.ior, operator.ixor, operator.setitem)
 
 
 def calls(graph: fx.Graph, *targets: Any) -> Iterator[fx.Node]:
@@ -51,7 +55,57 @@ def addition(node: fx.Node) -> bool:
     changed = node.args[0]
     if node.target is not operator.iadd or not isinstance(changed, fx.Node):
         return True
-    return changed.op != "placeholder" and all(user is node or user < node for user in changed.users)
+    return all(n.op != "placeholder" and all(user <= node for user in n.users) for n in aliases(changed, node))
+
+
+def aliases(node: fx.Node, before: fx.Node) -> Iterator[fx.Node]:
+    """The node, and others above a line that share its memory: views of it, and what it is a view of."""
+    mine = memory(node)
+    for other in node.graph.nodes:
+        if other is before:
+            return
+        if other is node or (mine is not None and memory(other) == mine):
+            yield other
+
+
+def memory(node: Any) -> int | None:
+    """Which memory a tensor lies in."""
+    known = value(node)
+    return known.untyped_storage()._cdata if isinstance(known, torch.Tensor) else None
+
+
+def changed_between(tensors: Iterable[Any], first: fx.Node, last: fx.Node) -> bool:
+    """Whether somebody writes into one of the tensors after the first node and before the last.
+
+    If so, what the first node computes cannot be computed in the place of the last.
+    """
+    kept = {memory(t) for t in tensors} - {None}
+    node = first.next
+    while node is not last:
+        if any(memory(t) in kept for t in written(node)):
+            return True
+        node = node.next
+    return False
+
+
+def written(node: fx.Node) -> list[Any]:
+    """What a node changes in place."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__")
+    in_place = in_place or name == "__setitem__" or node.target in IN_PLACE or asked_in_place(node)
+    first = node.args[0] if in_place and node.args else node.kwargs.get("input") if in_place else None
+    return [*(first if isinstance(first, (list, tuple)) else [first]), node.kwargs.get("out")]
+
+
+def asked_in_place(node: fx.Node) -> bool:
+    """Whether a function that can do either has been told to: activations, dropout."""
+    if not isinstance(node.target, FunctionType):
+        return False
+    try:
+        given = signature(node.target).bind(*node.args, **node.kwargs).arguments
+    except (TypeError, ValueError):  # its arguments are not known: it may write
+        return True
+    return given.get("inplace") is True
 
 
 def replace(node: fx.Node, fused: fx.Node) -> None:

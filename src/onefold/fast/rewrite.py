@@ -18,6 +18,7 @@ from onefold.fast.convolve import convolve, round_all
 from onefold.fast.graph import (
     addition,
     calls,
+    changed_between,
     convolution_arguments,
     erase,
     norm_arguments,
@@ -86,11 +87,16 @@ def fuse_norm(graph: fx.Graph, node: fx.Node, normalize: Callable[..., Any]) -> 
     after = only_user(last)
     if after is not None and scaling(after) and after.args[0] is last:
         last, r = after, after.args[1]
+    if changed_between([source], node if s is None else a["input"], last):
+        return False
     users = [user for user in source.users if user not in (node, a["input"])]
     others = [user for user in users if node < user]
     y, q, x = source, None, None
     if s is None and len(others) == len(users):
         y, q, x = parts_of_sum(source)
+        earliest = min([source, *(n for n in source.all_input_nodes if scaling(n))])
+        if x is not None and changed_between([y, x], earliest, last):
+            y, q, x = source, None, None
     members = next((int(value(f).shape[0]) for f in (s, r, q) if f is not None), 1)
     norm = Norm(members, float(a["eps"]), float(a["momentum"]), relu is not None, bool(others))
     running = a["running_mean"], a["running_var"]
@@ -144,7 +150,7 @@ def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
     total, x = only_user(node), None
     if total is not None and addition(total):
         x = total.args[1] if total.args[0] is node else total.args[0]
-        if shape_of(x) != shape or x is node:
+        if shape_of(x) != shape or x is node or changed_between([y], node, total):
             x = None
     last = total if x is not None and total is not None else node
     with graph.inserting_before(last):
@@ -167,7 +173,8 @@ def fuse_convolutions(graph: fx.Graph) -> int:
         rounded = {w: graph.call_function(operator.getitem, (every, k)) for k, w in enumerate(weights)}
     for node in nodes:
         a, relu = convolution_arguments(node), activation_after(node)
-        last = node if relu is None or a["bias"] is None else relu
+        alone = relu is None or a["bias"] is None or changed_between([a["input"]], node, relu)
+        last = node if relu is None or alone else relu
         with graph.inserting_before(last):
             rest = (a["bias"], a["stride"], a["padding"], a["dilation"], a["groups"], last is not node)
             fused = graph.call_function(convolve, (a["input"], a["weight"], rounded[a["weight"]], *rest))

@@ -9,12 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from onefold.fast.graph import addition, erase, replace, shape_of, value
+from onefold.fast.graph import addition, calls, changed_between, erase, replace, shape_of, value
 from onefold.fast.layer_norm import layer_norm
 from onefold.fast.linear import linear
 from onefold.fast.members import linear_of_members
 
 PRODUCTS = (F.linear, linear_of_members, linear)  # they round what they are given, where autocast asks for it
+REGIONS = (torch.amp.autocast_mode._enter_autocast,)  # inside of them other rules hold
 WIDEST = 8192  # features that a kernel can hold
 
 
@@ -30,9 +31,11 @@ def fuse_layer_norm(graph: fx.Graph, node: fx.Node) -> bool:
     if len(others) == len(users) and addition(source):
         first, second = source.args
         alike = isinstance(first, fx.Node) and isinstance(second, fx.Node) and first is not second
-        if alike and len({shape_of(n) for n in (first, second, source)}) == 1:
+        alike = alike and len({shape_of(n) for n in (first, second, source)}) == 1
+        if alike and not changed_between([first, second], source, node):
             x, y = first, second
-    rounded = all(user.target in PRODUCTS and user.args[0] is node for user in node.users)
+    rounded = all(user.target in PRODUCTS and user.args[:1] == (node,) for user in node.users)
+    rounded = rounded and not any(calls(graph, *REGIONS))
     with graph.inserting_before(node):
         rest = (a["weight"], a["bias"], float(a["eps"]), rounded, bool(others))
         fused = graph.call_function(layer_norm, (y, x, *rest))
