@@ -149,6 +149,18 @@ def check_rows() -> None:
             compare(what, partial(rows.normalized_gradient, *given))
 
 
+def check_no_rows() -> None:
+    """Empty in, empty out; nothing to learn from."""
+    passes.on_gpu = lambda _: True  # type: ignore[assignment]
+    nothing, weight = torch.zeros(0, 5, device=DEVICE), torch.ones(5, device=DEVICE)
+    total, z, mean, rstd = rows.normalized(nothing, nothing, weight, weight, 1e-3, torch.float32)
+    dt, _, dgamma, dbeta = rows.normalized_gradient(z, total, weight, mean, rstd, None, None, True)
+    assert z.shape == dt.shape == (0, 5)
+    for found in (dgamma, dbeta):
+        assert found is not None
+        assert torch.equal(found, torch.zeros_like(weight)), "no rows"
+
+
 def check_convolutions() -> None:
     few_channels.PIXELS, few_channels.PROGRAMS = (16, 3) if DEVICE == "cpu" else (128, 132)
     kind = torch.float32 if DEVICE == "cpu" else torch.bfloat16
@@ -190,6 +202,7 @@ if __name__ == "__main__":
         )
     check_passes()
     check_rows()
+    check_no_rows()
     check_arrivals()
     check_convolutions()
     check_crops()

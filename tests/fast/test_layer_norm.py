@@ -121,6 +121,43 @@ def test_a_transformer_s_norms_are_put_together(graphs: list[fx.Graph]) -> None:
     ]
 
 
+class Around(nn.Module):
+    """Products that are not asked to round, and one whose arguments have names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms, self.weight = nn.ModuleList(nn.LayerNorm(6) for _ in range(2)), nn.Parameter(torch.rand(6, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norms[0](x)
+        with torch.autocast("cpu", enabled=False):
+            h = F.linear(h, self.weight)
+        return F.linear(input=self.norms[1](h), weight=self.weight)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_products_that_autocast_leaves_alone_get_what_it_gives_them(kind: torch.dtype) -> None:
+    torch._dynamo.reset()
+    net = Around().to(kind)
+    quick = copy.deepcopy(net)
+    make_fast(quick)
+    x = torch.randn(2, 5, 6, dtype=kind)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, found = net(x), quick(x)
+    assert found.dtype == expected.dtype
+    torch.testing.assert_close(found, expected)
+
+
+def test_float64_is_not_rounded() -> None:
+    torch._dynamo.reset()
+    net = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3)).double()
+    quick = copy.deepcopy(net)
+    make_fast(quick)
+    x = torch.randn(2, 6, dtype=torch.float64)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(quick(x), net(x))
+
+
 class Unusual(nn.Module):
     """Norms that are left alone: over two dimensions, and with a weight and no bias."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -34,6 +35,15 @@ def test_each_member_has_its_own_weight(shape: tuple[int, ...], biased: bool) ->
         torch.testing.assert_close(y, loop)
         for mine, theirs in zip(torch.autograd.grad(y, inputs, g), expected, strict=True):
             torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("compute", [linear_of_members, fast.linear])
+def test_no_examples_and_float64_under_autocast(compute: Callable[..., Tensor]) -> None:
+    assert compute(torch.zeros(0, 5, 4), torch.zeros(3, 7, 4), None).shape == (0, 5, 7)
+    x, weights = drawn(6, 5, 4), drawn(3, 7, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = compute(x, weights, None)
+    torch.testing.assert_close(rounded, compute(x, weights, None))
 
 
 @pytest.mark.parametrize("wanted", [(True, False, False), (False, True, False), (False, False, True)])

@@ -67,7 +67,7 @@ def answer_type(y: Tensor, x: Tensor | None, rounded: bool) -> torch.dtype:
     """What torch's layer_norm answers with; or, where products alone follow, what autocast would make of that."""
     kind = y.device.type
     own = y.dtype if x is None else torch.promote_types(y.dtype, x.dtype)
-    if not torch.is_autocast_enabled(kind):
+    if not torch.is_autocast_enabled(kind) or own == torch.float64:
         return own
     return torch.get_autocast_dtype(kind) if rounded else torch.promote_types(own, torch.float32)
 

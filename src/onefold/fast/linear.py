@@ -15,7 +15,8 @@ class Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weights: Tensor, bias: Tensor | None) -> Tensor:
         ctx.kinds = x.dtype, weights.dtype, None if bias is None else bias.dtype
         kind = x.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+        rounds = torch.is_autocast_enabled(kind) and x.dtype != torch.float64
+        dtype = torch.get_autocast_dtype(kind) if rounds else x.dtype
         x, weights = x.to(dtype), weights.to(dtype)
         needed = ctx.needs_input_grad
         ctx.save_for_backward(x if needed[1] else None, weights if needed[0] else None)
@@ -52,4 +53,4 @@ class Linear(torch.autograd.Function):
 def linear(x: Tensor, weights: Tensor, bias: Tensor | None) -> Tensor:
     """W_m x + b for the examples of member m: `[M * B, ..., C]` to `[M * B, ..., K]`."""
     y: Tensor = Linear.apply(x.reshape(weights.shape[0], -1, x.shape[-1]), weights, bias)
-    return y.reshape(*x.shape[:-1], -1)
+    return y.reshape(*x.shape[:-1], weights.shape[1])

@@ -26,4 +26,4 @@ def linear_of_members(x: Tensor, weights: Tensor, bias: Tensor | None) -> Tensor
     own = x.reshape(weights.shape[0], -1, x.shape[-1])
     y = torch.matmul(own, weights.mT)
     y = y if bias is None else y + bias.to(y.dtype)
-    return y.reshape(*x.shape[:-1], -1)
+    return y.reshape(*x.shape[:-1], weights.shape[1])

@@ -42,7 +42,7 @@ def normalized_gradient(
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     (rows, channels), sizes = total.shape, sizes_of(total.shape[1], SUMMED)
     tiles = -(-rows // sizes["ROWS"])
-    chunk = -(-tiles // PROGRAMS) * sizes["ROWS"]
+    chunk = max(1, -(-tiles // PROGRAMS)) * sizes["ROWS"]
     programs = -(-rows // chunk)
     dt = torch.empty_like(total)
     copy = None if lower is None else torch.empty_like(total, dtype=lower)
