@@ -85,24 +85,29 @@ def check_case(
         running = torch.full((channels,), 0.5, device=DEVICE), torch.full((channels,), 2.0, device=DEVICE)
         return *passes.moments(y, add, learned, running, norm, world), *running
 
-    def gradients(table: Tensor, world: World | None) -> tuple[Tensor | None, ...]:
-        coefficients, of_learned = passes.gradient_table(dz, y, table, learned, norm, world)
-        return coefficients, *of_learned
+    def gradients(table: Tensor, world: World | None, z: Tensor | None = None) -> tuple[Tensor | None, ...]:
+        coefficients, of_learned, passed = passes.gradient_table(dz, y, table, learned, norm, world, z)
+        return coefficients, *of_learned, passed
 
     running = vector(channels), vector(channels).abs() + 0.1
     for add in (Sum(None, None), Sum(q, x), Sum(None, x)):
         compare(what, partial(moments, add))
-        compare(what, partial(passes.rest, y, add, learned, running, norm))
+        for onto in (None, x):
+            compare(what, partial(passes.rest, y, add, learned, running, norm, onto))
     table = passes.moments(y, Sum(None, None), learned, None, norm, None)[1]
     a, _, _, b, *_ = Moments.of(table, members)
-    compare(what, lambda: passes.affine(y, a, b, r, relu))
+    for onto in (None, x):
+        compare(what, partial(passes.affine, y, a, b, r, relu, onto))
+    gate = x.relu()  # what an activation has let through
     for counted in (True, False):
         world = Several(members, channels, counted)
         common = compare(what, partial(moments, Sum(q, x), world))[1]
         compare(what, partial(gradients, common, world))
     coefficients = compare(what, partial(gradients, table, None))[0]
     compare(what, lambda: passes.gradient(dz, y, a, b, coefficients, also, relu))
-    compare(what, lambda: passes.rest_gradient(dz, y if relu else None, learned, running, norm, also))
+    compare(what, partial(gradients, table, None, gate))
+    for z in (None, gate):
+        compare(what, partial(passes.rest_gradient, dz, y if relu else None, learned, running, norm, also, z))
     if s is not None:
         compare(what, lambda: passes.scaled_sum(y, s, x))
         compare(what, lambda: passes.scaled_gradient(dz, y, s))
@@ -120,7 +125,7 @@ def check_arrivals() -> None:
 
     def both() -> tuple[Tensor, Tensor]:
         table = passes.moments(y, Sum(None, None), learned, None, norm, None)[1]
-        return table, passes.gradient_table(dz, y, table, learned, norm, None)[0]
+        return table, passes.gradient_table(dz, y, table, learned, norm, None, None)[0]
 
     expected = both()
     streams = [torch.cuda.Stream() for _ in range(4)] if DEVICE == "cuda" else [None]

@@ -59,6 +59,21 @@ def change_between_norm_and_activation(net: Net, x: Tensor) -> Tensor:
         return F.relu(z) + h
 
 
+def change_between_sum_and_activation(net: Net, x: Tensor) -> Tensor:
+    h, other = net.mix(x), x.sin()
+    with torch.no_grad():
+        total = net.norm(h) + other
+        other *= 2
+        return F.relu(total) + other
+
+
+def sum_into_a_view_after_a_norm(net: Net, x: Tensor) -> Tensor:
+    other = x.sin()
+    view = other.view(x.shape)
+    view += net.norm(net.mix(x))
+    return F.relu(view) + other
+
+
 def change_between_factor_and_norm(net: Net, x: Tensor) -> Tensor:
     h = x.sin()
     with torch.no_grad():
@@ -90,6 +105,8 @@ FORWARDS: list[Forward] = [
     activation_of_a_part_after_a_sum,
     change_by_index_after_a_sum,
     change_between_norm_and_activation,
+    change_between_sum_and_activation,
+    sum_into_a_view_after_a_norm,
     change_between_factor_and_norm,
     change_between_factor_and_sum,
     change_between_convolution_and_activation,

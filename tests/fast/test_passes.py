@@ -72,7 +72,7 @@ def test_values_gradients_and_statistics_are_those_of_the_formula(
     old_mean, old_var = mean.clone(), var.clone()
 
     norm = Norm(members, 1e-5, 0.1, relu, shared=True)
-    z, passed = normalize(y, q, x, s, weight, bias, r, mean, var, training, norm)
+    z, passed = normalize(y, q, x, s, weight, bias, r, None, mean, var, training, norm)
     add = None if x is None else (q, x)
     statistics = None if training else (old_mean, old_var)
     expected, total = formula(y, add, s, weight, bias, r, relu, members, statistics)
@@ -96,6 +96,29 @@ def test_values_gradients_and_statistics_are_those_of_the_formula(
     else:
         assert torch.equal(mean, old_mean)
         assert torch.equal(var, old_var)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("scales", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_sum_between_the_norm_and_its_activation(training: bool, scales: bool, shared: bool) -> None:
+    torch.manual_seed(0)
+    members, c = 3, 5
+    y, onto = (torch.randn(2 * members, c, 3, 4, dtype=torch.float64).requires_grad_() for _ in range(2))
+    s = (torch.randn(members, c, dtype=torch.float64) / 3).requires_grad_() if scales else None
+    weight, bias = torch.randn(2, c, dtype=torch.float64).requires_grad_()
+    mean, var = torch.randn(c, dtype=torch.float64), torch.rand(c, dtype=torch.float64) + 0.5
+    statistics = None if training else (mean.clone(), var.clone())
+    norm = Norm(members, 1e-5, 0.1, relu=True, shared=shared)
+    answer = normalize(y, None, None, s, weight, bias, None, onto, mean, var, training, norm)
+    z = answer[0] if shared else answer
+    expected = (formula(y, None, s, weight, bias, None, False, members, statistics)[0] + onto).relu()
+    torch.testing.assert_close(z, expected, rtol=1e-12, atol=1e-12)
+    learned = [t for t in (y, onto, s, weight, bias) if t is not None]
+    g = torch.randn_like(z)
+    wanted = torch.autograd.grad(expected, learned, g)
+    for mine, theirs in zip(torch.autograd.grad(z, learned, g), wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("with_x", [True, False])

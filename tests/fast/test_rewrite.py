@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -21,6 +22,7 @@ from onefold.fast import network, passes
 from onefold.fast.across import World
 from onefold.fast.fold_norms import fold_pairs, foldable
 from onefold.fast.network import make_fast, make_plain
+from onefold.fast.normalize import normalize
 from onefold.fast.rewrite import rewrite
 from onefold.models import WideResNet
 from onefold.models.standardize import CIFAR10
@@ -202,6 +204,22 @@ def test_what_surrounds_a_normalisation_is_put_together(monkeypatch: pytest.Monk
     fast.train()(torch.rand(4, 3, SIZE, SIZE, dtype=torch.float64))
     assert found[-1]["norms"] == 7
     assert found[-1]["convolutions"] == 9  # the first, two in each of three blocks, two projections
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_residual_sum_behind_a_norm_goes_with_it(members: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[fx.Graph] = []
+
+    def noting(graph: fx.Graph, *world: World | None) -> dict[str, int]:
+        graphs.append(graph)
+        return rewrite(graph, *world)
+
+    monkeypatch.setattr(network, "rewrite", noting)
+    _, fast = pair(PostActivation, members)
+    fast.train()(torch.rand(4, 3, SIZE, SIZE, dtype=torch.float64))
+    norms = [node for node in graphs[-1].nodes if node.target is normalize]
+    assert [node.args[7] is not None for node in norms] == [False, False, False, True]  # the last, once both are there
+    assert not any(node.target in (operator.iadd, F.relu) for node in graphs[-1].nodes)
 
 
 def test_rewriting_is_taken_back_and_copies_are_plain() -> None:

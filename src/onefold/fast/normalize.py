@@ -38,6 +38,7 @@ class Normalize(torch.autograd.Function):
         weight: Tensor | None,
         bias: Tensor | None,
         r: Tensor | None,
+        onto: Tensor | None,
         mean: Tensor | None,
         var: Tensor | None,
         norm: Norm,
@@ -47,27 +48,30 @@ class Normalize(torch.autograd.Function):
         running = None if mean is None or var is None else (mean, var)
         total, table = passes.moments(y, added(q, x, y), Learned(s, weight, bias, r), running, norm, world)
         found = Moments.of(table, norm.members)
-        z = passes.affine(total, found.a, found.b, r, norm.relu)
+        z = passes.affine(total, found.a, found.b, r, norm.relu, beneath(onto, y))
         scaled = y if q is not None and ctx.needs_input_grad[1] else None
-        ctx.save_for_backward(total, scaled, q, s, weight, bias, r, table)
+        ctx.save_for_backward(total, scaled, q, s, weight, bias, r, table, None if onto is None else z)
         ctx.norm, ctx.world, ctx.of_x = norm, world, None if x is None else x.dtype
+        ctx.of_onto = None if onto is None else onto.dtype
         ctx.set_materialize_grads(False)
         return (z, given if x is None else total) if norm.shared else z
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        total, y, q, s, weight, bias, r, table = ctx.saved_tensors
+        total, y, q, s, weight, bias, r, table, z = ctx.saved_tensors
         norm: Norm = ctx.norm
         dz, also = gradients[0], gradients[1] if norm.shared else None
         if dz is None:
-            return *of_sum(also, y, q, ctx.of_x), *[None] * 8
+            return *of_sum(also, y, q, ctx.of_x), *[None] * 9
         dz = innermost_channels(dz)
         also = None if also is None else innermost_channels(also)
         found = Moments.of(table, norm.members)
         learned = Learned(s, weight, bias, r)
-        coefficients, of_learned = passes.gradient_table(dz, total, table, learned, norm, ctx.world)
-        of_total = passes.gradient(dz, total, found.a, found.b, coefficients, also, norm.relu)
-        return *of_sum(of_total, y, q, ctx.of_x), *of_learned, *[None] * 4
+        coefficients, of_learned, passed = passes.gradient_table(dz, total, table, learned, norm, ctx.world, z)
+        g, relu = (dz, norm.relu) if passed is None else (passed, False)
+        of_total = passes.gradient(g, total, found.a, found.b, coefficients, also, relu)
+        of_onto = None if passed is None else passed.to(ctx.of_onto)
+        return *of_sum(of_total, y, q, ctx.of_x), *of_learned, of_onto, *[None] * 4
 
 
 class Rest(torch.autograd.Function):
@@ -83,37 +87,48 @@ class Rest(torch.autograd.Function):
         weight: Tensor | None,
         bias: Tensor | None,
         r: Tensor | None,
+        onto: Tensor | None,
         mean: Tensor,
         var: Tensor,
         norm: Norm,
     ) -> Any:
         given, y = y, innermost_channels(y)
-        total, z = passes.rest(y, added(q, x, y), Learned(s, weight, bias, r), (mean, var), norm)
-        ctx.learns = any(ctx.needs_input_grad[3:])
+        total, z = passes.rest(y, added(q, x, y), Learned(s, weight, bias, r), (mean, var), norm, beneath(onto, y))
+        ctx.learns = any(ctx.needs_input_grad[3:7])
         if any(ctx.needs_input_grad):
             scaled = y if q is not None and ctx.needs_input_grad[1] else None
-            ctx.save_for_backward(total if norm.relu or ctx.learns else None, scaled, q, s, weight, bias, r, mean, var)
+            kept = total if (norm.relu and onto is None) or ctx.learns else None
+            learned = (s, weight, bias, r, mean, var)
+            ctx.save_for_backward(kept, scaled, q, *learned, None if onto is None else z)
         ctx.norm, ctx.of_x = norm, None if x is None else x.dtype
+        ctx.of_onto = None if onto is None else onto.dtype
         ctx.set_materialize_grads(False)
         return (z, given if x is None else total) if norm.shared else z
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        total, y, q, s, weight, bias, r, mean, var = ctx.saved_tensors
+        total, y, q, s, weight, bias, r, mean, var, z = ctx.saved_tensors
         norm: Norm = ctx.norm
         dz, also = gradients[0], gradients[1] if norm.shared else None
         if dz is None:
-            return *of_sum(also, y, q, ctx.of_x), *[None] * 7
+            return *of_sum(also, y, q, ctx.of_x), *[None] * 8
         dz = innermost_channels(dz)
         also = None if also is None else innermost_channels(also)
         learned, running = Learned(s, weight, bias, r), (mean, var)
-        of_total = passes.rest_gradient(dz, total if norm.relu else None, learned, running, norm, also)
-        of_learned = learned_at_rest(dz, total, learned, running, norm) if ctx.learns else [None] * 4
-        return *of_sum(of_total, y, q, ctx.of_x), *of_learned, *[None] * 3
+        decisive = total if norm.relu and z is None else None
+        of_total, passed = passes.rest_gradient(dz, decisive, learned, running, norm, also, z)
+        g, relu = (dz, norm.relu) if passed is None else (passed, False)
+        of_learned = learned_at_rest(g, total, learned, running, norm, relu) if ctx.learns else [None] * 4
+        of_onto = None if passed is None else passed.to(ctx.of_onto)
+        return *of_sum(of_total, y, q, ctx.of_x), *of_learned, of_onto, *[None] * 3
 
 
 def added(q: Tensor | None, x: Tensor | None, y: Tensor) -> Sum:
     return Sum(None, None) if x is None else Sum(q, innermost_channels(x.to(y.dtype)))
+
+
+def beneath(onto: Tensor | None, y: Tensor) -> Tensor | None:
+    return None if onto is None else innermost_channels(onto.to(y.dtype))
 
 
 def of_sum(
@@ -126,12 +141,12 @@ def of_sum(
     return dy, dq, None if of_x is None else g.to(of_x)
 
 
-def learned_at_rest(dz: Tensor, y: Tensor, learned: Learned, running: Running, norm: Norm) -> Learned:
+def learned_at_rest(dz: Tensor, y: Tensor, learned: Learned, running: Running, norm: Norm, relu: bool) -> Learned:
     """Gradients of s, gamma, beta and r with the statistics held: who trains with BatchNorm at rest does so rarely."""
     values = at_least_float32(by_member(y, norm.members))
     with torch.enable_grad():
         leaves = Learned(*(t if t is None else t.detach().requires_grad_() for t in learned))
-        z = passes.activated(values, *passes.at_rest(leaves, running, norm), leaves.r, norm.relu)
+        z = passes.activated(values, *passes.at_rest(leaves, running, norm), leaves.r, relu)
         wanted = [t for t in leaves if t is not None]
         found = iter(torch.autograd.grad(z, wanted, by_member(dz, norm.members).to(z.dtype)))
     return Learned(*(None if t is None else next(found) for t in leaves))
@@ -145,6 +160,7 @@ def normalize(
     weight: Tensor | None,
     bias: Tensor | None,
     r: Tensor | None,
+    onto: Tensor | None,
     mean: Tensor | None,
     var: Tensor | None,
     training: bool,
@@ -153,12 +169,13 @@ def normalize(
 ) -> Any:
     """z, or z and its input where the norm is `shared`.
 
-    The input is y, or (1 + q) o y + x where an x is given. Factors q, s and r `[M, C]` are offsets from one, mean and
+    The input is y, or (1 + q) o y + x where an x is given. `onto` is added to the norm before the activation, and then
+    there is one, and no r. Factors q, s and r `[M, C]` are offsets from one, mean and
     var the running statistics.
     """
     if training:
-        return Normalize.apply(y, q, x, s, weight, bias, r, mean, var, norm, world)
-    return Rest.apply(y, q, x, s, weight, bias, r, mean, var, norm)
+        return Normalize.apply(y, q, x, s, weight, bias, r, onto, mean, var, norm, world)
+    return Rest.apply(y, q, x, s, weight, bias, r, onto, mean, var, norm)
 
 
 def normalizing(world: World | None) -> Callable[..., Any]:

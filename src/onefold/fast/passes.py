@@ -79,26 +79,27 @@ def moments(
 
 
 @by_kernels
-def affine(y: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool) -> Tensor:
-    """relu(a y + b) (1 + r)."""
-    return like(activated(by_member(y, a.shape[0]), a, b, r, relu), y)
+def affine(y: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool, onto: Tensor | None) -> Tensor:
+    """relu(a y + b + onto) (1 + r)."""
+    return like(activated(by_member(y, a.shape[0]), a, b, r, relu, onto), y)
 
 
 @by_kernels
 def gradient_table(
-    dz: Tensor, y: Tensor, table: Tensor, learned: Learned, norm: Norm, world: World | None
-) -> tuple[Tensor, Learned]:
-    """c1, c2 and c3 `[3 M, C]`, and the gradients of what is learned.
+    dz: Tensor, y: Tensor, table: Tensor, learned: Learned, norm: Norm, world: World | None, z: Tensor | None
+) -> tuple[Tensor, Learned, Tensor | None]:
+    """c1, c2 and c3 `[3 M, C]`, and the gradients of what is learned; where z is given, g as well.
 
-    With g = dz where the activation lets it through, the gradient of y is c1 g + c2 y + c3, and everything else
-    follows from the members' sums of g and g y and from the moments of y. In a world the gradients are this process's
-    part: those of all processes add up to the whole.
+    With g = dz where the activation lets it through, which z tells if something was added before it, the gradient of
+    y is c1 g + c2 y + c3, and everything else follows from the members' sums of g and g y and from the moments of y.
+    In a world the gradients are this process's part: those of all processes add up to the whole.
     """
     m = norm.members
     a, mean, var, b, mu, rstd = Moments.of(table, m)
     values = at_least_float32(by_member(y, m))
-    g = at_least_float32(by_member(dz, m))
-    g = let_through(g, values, a, b) if norm.relu else g
+    passed = None if z is None else torch.where(z != 0, dz, 0.0)
+    g = at_least_float32(by_member(dz if passed is None else passed, m))
+    g = let_through(g, values, a, b) if norm.relu and z is None else g
     first, second = g.sum(1), (g * (values - mean[:, None])).sum(1)  # [M, C]
     scale, gamma, beta, factor = learned.filled(mean)
     normal = rstd * (scale * second + (scale * mean - mu) * first)  # sums of g times the normalised value
@@ -117,7 +118,7 @@ def gradient_table(
     products = rows * rstd * (scale * var + mean * (scale * mean - mu))  # sums of y times the normalised value
     ds = gamma * rstd * (factor * (second + mean * first) - of_mean * rows * mean - of_value * products)
     dr = gamma * normal + beta * first
-    return torch.cat([c1, c2, c3]), learned.gradients(ds, dgamma, dbeta, dr)
+    return torch.cat([c1, c2, c3]), learned.gradients(ds, dgamma, dbeta, dr), passed
 
 
 @by_kernels
@@ -134,22 +135,32 @@ def gradient(
 
 
 @by_kernels
-def rest(y: Tensor, add: Sum, learned: Learned, running: Running, norm: Norm) -> tuple[Tensor, Tensor]:
-    """y, or its sum with something, and relu(a y + b) (1 + r) of it, with the running statistics."""
+def rest(
+    y: Tensor, add: Sum, learned: Learned, running: Running, norm: Norm, onto: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """y, or its sum with something, and relu(a y + b + onto) (1 + r) of it, with the running statistics."""
     y = y if add.x is None else summed(y, *add, norm.members)
-    return y, like(activated(by_member(y, norm.members), *at_rest(learned, running, norm), learned.r, norm.relu), y)
+    a, b = at_rest(learned, running, norm)
+    return y, like(activated(by_member(y, norm.members), a, b, learned.r, norm.relu, onto), y)
 
 
 @by_kernels
 def rest_gradient(
-    dz: Tensor, y: Tensor | None, learned: Learned, running: Running, norm: Norm, also: Tensor | None
-) -> Tensor:
-    """a (1 + r) g + also; y is given where an activation decides which part of dz passes."""
+    dz: Tensor,
+    y: Tensor | None,
+    learned: Learned,
+    running: Running,
+    norm: Norm,
+    also: Tensor | None,
+    z: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """a (1 + r) g + also, and g where z is given. An activation decides which part of dz passes: y tells, or z."""
     a, b = at_rest(learned, running, norm)
-    g = by_member(dz, norm.members)
-    g = g if y is None else let_through(g, by_member(y, norm.members), a, b)
+    passed = None if z is None else torch.where(z != 0, dz, 0.0)
+    g = by_member(dz if passed is None else passed, norm.members)
+    g = g if y is None or z is not None else let_through(g, by_member(y, norm.members), a, b)
     dy = g * (a if learned.r is None else a * (1 + learned.r))[:, None]
-    return like(dy if also is None else dy + by_member(also, norm.members), dz)
+    return like(dy if also is None else dy + by_member(also, norm.members), dz), passed
 
 
 @by_kernels
@@ -185,8 +196,9 @@ def at_rest(learned: Learned, running: Running, norm: Norm) -> tuple[Tensor, Ten
     return scale * slope, beta - mean * slope
 
 
-def activated(values: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool) -> Tensor:
+def activated(values: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool, onto: Tensor | None = None) -> Tensor:
     z = values * a[:, None] + b
+    z = z if onto is None else z + by_member(onto, a.shape[0])
     z = z.relu() if relu else z
     return z if r is None else z * (1 + r[:, None])
 

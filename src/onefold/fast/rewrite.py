@@ -70,12 +70,26 @@ def activation_after(node: fx.Node) -> fx.Node | None:
     return None
 
 
+def sum_after(node: fx.Node) -> tuple[fx.Node | None, fx.Node | None, fx.Node | None]:
+    """A sum of the node and something of its shape, that something, and the activation of the sum; or none of these."""
+    total = only_user(node)
+    if total is None or not addition(total):
+        return None, None, None
+    other = total.args[1] if total.args[0] is node else total.args[0]
+    activation = activation_after(total)
+    known = isinstance(other, fx.Node) and other is not node and shape_of(other) == shape_of(node)
+    if not known or activation is None or changed_between([other], total, activation):
+        return None, None, None
+    return total, other, activation  # type: ignore[return-value]
+
+
 def scaling(node: Any) -> bool:
     return isinstance(node, fx.Node) and node.target is scaled
 
 
 def fuse_norm(graph: fx.Graph, node: fx.Node, normalize: Callable[..., Any]) -> bool:
-    """[s o] -> BatchNorm -> [relu] -> [r o], as far as they follow one another with nobody looking in between."""
+    """[s o] -> BatchNorm -> [relu] -> [r o], or BatchNorm -> + -> relu, as far as they follow one another with nobody
+    looking in between."""
     a = norm_arguments(node)
     if not can_be_normalized(**a):
         return False
@@ -83,9 +97,10 @@ def fuse_norm(graph: fx.Graph, node: fx.Node, normalize: Callable[..., Any]) -> 
     if scaling(source) and len(source.users) == 1:
         source, s = source.args
     relu = activation_after(node)
-    last = node if relu is None else relu
+    total, onto, activation = sum_after(node)
+    last = activation or relu or node
     after = only_user(last)
-    if after is not None and scaling(after) and after.args[0] is last:
+    if onto is None and after is not None and scaling(after) and after.args[0] is last:
         last, r = after, after.args[1]
     if changed_between([source], node if s is None else a["input"], last):
         return False
@@ -98,10 +113,11 @@ def fuse_norm(graph: fx.Graph, node: fx.Node, normalize: Callable[..., Any]) -> 
         if x is not None and changed_between([y, x], earliest, last):
             y, q, x = source, None, None
     members = next((int(value(f).shape[0]) for f in (s, r, q) if f is not None), 1)
-    norm = Norm(members, float(a["eps"]), float(a["momentum"]), relu is not None, bool(others))
+    norm = Norm(members, float(a["eps"]), float(a["momentum"]), relu is not None or onto is not None, bool(others))
     running = a["running_mean"], a["running_var"]
+    learned = (s, a["weight"], a["bias"], r, onto)
     with graph.inserting_before(last):
-        fused = graph.call_function(normalize, (y, q, x, s, a["weight"], a["bias"], r, *running, a["training"], norm))
+        fused = graph.call_function(normalize, (y, q, x, *learned, *running, a["training"], norm))
         result = graph.call_function(operator.getitem, (fused, 0)) if others else fused
         passed = graph.call_function(operator.getitem, (fused, 1)) if others else None
     replace(last, result)
@@ -109,7 +125,7 @@ def fuse_norm(graph: fx.Graph, node: fx.Node, normalize: Callable[..., Any]) -> 
         # The rest of the network takes the input from here, so that both gradients come back together.
         passed.meta["example_value"] = value(source)
         source.replace_all_uses_with(passed, delete_user_cb=lambda user: user in others and passed < user)
-    erase(graph, [last, relu, node, a["input"] if s is not None else None])
+    erase(graph, [last, relu, total, node, a["input"] if s is not None else None])
     if x is not None:
         erase(graph, [source, *(n for n in source.all_input_nodes if scaling(n))])
     return True

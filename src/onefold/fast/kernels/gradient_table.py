@@ -10,11 +10,26 @@ from onefold.fast.kernels.compiled import jit
 
 @jit
 def add_up_gradient(
-    dz, y, a, b, k, partial, rows, channels, chunk, RELU: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
+    dz,
+    y,
+    a,
+    b,
+    k,
+    z,
+    passed,
+    partial,
+    rows,
+    channels,
+    chunk,
+    RELU: tl.constexpr,
+    GATED: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
 ):
     """Sums of g and of g (y - k) over a chunk of a member's rows, where g is dz let through by the activation.
 
-    partial `[M, chunks, 2, C]`; k `[M, C]`.
+    partial `[M, chunks, 2, C]`; k `[M, C]`. Where GATED says so, z tells what was let through, and g is stored in
+    passed.
     """
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     splits = tl.num_programs(1)
@@ -32,7 +47,10 @@ def add_up_gradient(
         offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
         g = tl.load(dz + offset, mask=here, other=0.0).to(tl.float32)
         value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
-        if RELU:
+        if GATED:
+            g = tl.where(tl.load(z + offset, mask=here, other=0.0).to(tl.float32) != 0, g, 0.0)
+            tl.store(passed + offset, g, mask=here)
+        elif RELU:
             g = tl.where(value * scale[None, :] + shift[None, :] > 0, g, 0.0)
         first += g
         second += g * (value - centre[None, :])
@@ -118,6 +136,8 @@ def gradient_table_kernel(
     a,
     b,
     k,
+    z,
+    passed,
     partial,
     counters,
     s,
@@ -131,6 +151,7 @@ def gradient_table_kernel(
     chunk,
     members,
     RELU: tl.constexpr,
+    GATED: tl.constexpr,
     HAS_S: tl.constexpr,
     HAS_R: tl.constexpr,
     AFFINE: tl.constexpr,
@@ -140,7 +161,7 @@ def gradient_table_kernel(
     CHANNELS: tl.constexpr,
 ):
     """All at once: whoever comes last to a block of channels finishes with everybody's sums."""
-    add_up_gradient(dz, y, a, b, k, partial, rows, channels, chunk, RELU, ROWS, CHANNELS)
+    add_up_gradient(dz, y, a, b, k, z, passed, partial, rows, channels, chunk, RELU, GATED, ROWS, CHANNELS)
     splits, block = tl.num_programs(1), tl.program_id(2)
     if last_to_arrive(counters + block, members * splits):
         c, m = block * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, MEMBERS)

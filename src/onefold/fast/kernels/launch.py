@@ -62,25 +62,27 @@ def moments(
     return total, table
 
 
-def affine(y: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool) -> Tensor:
+def affine(y: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool, onto: Tensor | None) -> Tensor:
     grid, z = Grid(y, a.shape[0], sums=False), torch.empty_like(y)
     r = next(packed(r))
-    affine_kernel[grid.programs](y, a, b, r, z, *grid.extent, RELU=relu, HAS_R=r is not None, **grid.sizes)
+    flags = present(HAS_R=r, ONTO=onto)
+    affine_kernel[grid.programs](y, a, b, r, onto, z, *grid.extent, RELU=relu, **flags, **grid.sizes)
     return z
 
 
 def gradient_table(
-    dz: Tensor, y: Tensor, table: Tensor, learned: Learned, norm: Norm, world: World | None
-) -> tuple[Tensor, Learned]:
+    dz: Tensor, y: Tensor, table: Tensor, learned: Learned, norm: Norm, world: World | None, z: Tensor | None
+) -> tuple[Tensor, Learned, Tensor | None]:
     m, grid = norm.members, Grid(y, norm.members, sums=True)
     learned = Learned(*packed(*learned))
     a, mean, _, b, *_ = Moments.of(table, m)
     partial, out = floats(y, m, grid.splits, 2, grid.channels), floats(y, 5 * m + 2, grid.channels)
-    summing = (dz, y, a, b, mean, partial, taken(y.device, grid.blocks))
+    passed = None if z is None else torch.empty_like(dz)
+    summing = (dz, y, a, b, mean, z, passed, partial, taken(y.device, grid.blocks))
     flags = present(HAS_S=learned.s, HAS_R=learned.r, AFFINE=learned.weight)
     sizes = grid.sizes | grid.reduction
     gradient_table_kernel[grid.programs](
-        *summing, *learned, table, out, *grid.extent, m, RELU=norm.relu, **flags, **sizes
+        *summing, *learned, table, out, *grid.extent, m, RELU=norm.relu, GATED=z is not None, **flags, **sizes
     )
     if world is not None:
         sums = out[5 * m :].clone()  # dgamma and dbeta
@@ -90,7 +92,7 @@ def gradient_table(
         sizes = grid.table | grid.table_reduction
         common_gradient_table_kernel[grid.tables](partial, *learned, table, out, sums, *extent, **flags, **sizes)
     ds, dr, dgamma, dbeta = out[3 * m : 4 * m], out[4 * m : 5 * m], out[5 * m], out[5 * m + 1]
-    return out[: 3 * m], learned.gradients(ds, dgamma, dbeta, dr)
+    return out[: 3 * m], learned.gradients(ds, dgamma, dbeta, dr), passed
 
 
 def gradient(
@@ -103,26 +105,35 @@ def gradient(
     return dy
 
 
-def rest(y: Tensor, add: Sum, learned: Learned, running: Running, norm: Norm) -> tuple[Tensor, Tensor]:
+def rest(
+    y: Tensor, add: Sum, learned: Learned, running: Running, norm: Norm, onto: Tensor | None
+) -> tuple[Tensor, Tensor]:
     grid, z = Grid(y, norm.members, sums=False), torch.empty_like(y)
     add = Sum(next(packed(add.q)), add.x)
     total = y if add.x is None else torch.empty_like(y)
     s, weight, bias, r = packed(*learned)
-    tensors = (y, *add, total, s, weight, bias, *running, r, z)
-    flags = present(SUM=add.x, HAS_Q=add.q, HAS_S=s, AFFINE=weight, HAS_R=r)
+    tensors = (y, *add, total, s, weight, bias, *running, r, onto, z)
+    flags = present(SUM=add.x, HAS_Q=add.q, HAS_S=s, AFFINE=weight, HAS_R=r, ONTO=onto)
     rest_kernel[grid.programs](*tensors, *grid.extent, norm.eps, RELU=norm.relu, **flags, **grid.sizes)
     return total, z
 
 
 def rest_gradient(
-    dz: Tensor, y: Tensor | None, learned: Learned, running: Running, norm: Norm, also: Tensor | None
-) -> Tensor:
+    dz: Tensor,
+    y: Tensor | None,
+    learned: Learned,
+    running: Running,
+    norm: Norm,
+    also: Tensor | None,
+    z: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
     grid, dy = Grid(dz, norm.members, sums=False), torch.empty_like(dz)
+    passed = None if z is None else torch.empty_like(dz)
     s, weight, bias, r = packed(*learned)
-    tensors = (dz, y, s, weight, bias, *running, r, also, dy)
-    flags = present(RELU=y, HAS_S=s, AFFINE=weight, HAS_R=r, ALSO=also)
+    tensors = (dz, y, s, weight, bias, *running, r, also, z, passed, dy)
+    flags = present(RELU=y, HAS_S=s, AFFINE=weight, HAS_R=r, ALSO=also, GATED=z)
     rest_gradient_kernel[grid.programs](*tensors, *grid.extent, norm.eps, **flags, **grid.sizes)
-    return dy
+    return dy, passed
 
 
 def scaled_sum(y: Tensor, s: Tensor, x: Tensor | None) -> Tensor:

@@ -30,6 +30,7 @@ def rest_kernel(
     mean,
     var,
     r,
+    onto,
     z,
     rows,
     channels,
@@ -41,10 +42,11 @@ def rest_kernel(
     AFFINE: tl.constexpr,
     RELU: tl.constexpr,
     HAS_R: tl.constexpr,
+    ONTO: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """z = relu(a y + b) (1 + r), with a and b from the running statistics.
+    """z = relu(a y + b (+ onto)) (1 + r), with a and b from the running statistics.
 
     y is total = (1 + q) y + x where SUM says so, which is stored on the way.
     """
@@ -69,6 +71,8 @@ def rest_kernel(
             tl.store(total + offset, kept, mask=here)
             value = kept.to(tl.float32)
         value = value * scale[None, :] + shift[None, :]
+        if ONTO:
+            value += tl.load(onto + offset, mask=here, other=0.0).to(tl.float32)
         if RELU:
             value = tl.maximum(value, 0.0)
         if HAS_R:
@@ -87,6 +91,8 @@ def rest_gradient_kernel(
     var,
     r,
     also,
+    z,
+    passed,
     dy,
     rows,
     channels,
@@ -97,10 +103,12 @@ def rest_gradient_kernel(
     RELU: tl.constexpr,
     HAS_R: tl.constexpr,
     ALSO: tl.constexpr,
+    GATED: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """dy = a (1 + r) g (+ also), where g is dz let through by the activation."""
+    """dy = a (1 + r) g (+ also), where g is dz let through by the activation: z tells where GATED says so, and g is
+    stored in passed."""
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
@@ -113,7 +121,10 @@ def rest_gradient_kernel(
         here = (at < end)[:, None] & there[None, :]
         offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
         g = tl.load(dz + offset, mask=here, other=0.0).to(tl.float32)
-        if RELU:
+        if GATED:
+            g = tl.where(tl.load(z + offset, mask=here, other=0.0).to(tl.float32) != 0, g, 0.0)
+            tl.store(passed + offset, g, mask=here)
+        elif RELU:
             value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32)
             g = tl.where(value * scale[None, :] + shift[None, :] > 0, g, 0.0)
         result = g * of_g[None, :]

@@ -13,16 +13,18 @@ def affine_kernel(
     a,
     b,
     r,
+    onto,
     z,
     rows,
     channels,
     chunk,
     RELU: tl.constexpr,
     HAS_R: tl.constexpr,
+    ONTO: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """z = relu(a y + b) (1 + r), with a, r `[M, C]` and b `[C]`."""
+    """z = relu(a y + b (+ onto)) (1 + r), with a, r `[M, C]` and b `[C]`."""
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
@@ -36,6 +38,8 @@ def affine_kernel(
         here = (at < end)[:, None] & there[None, :]
         offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
         value = tl.load(y + offset, mask=here, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+        if ONTO:
+            value += tl.load(onto + offset, mask=here, other=0.0).to(tl.float32)
         if RELU:
             value = tl.maximum(value, 0.0)
         if HAS_R:
