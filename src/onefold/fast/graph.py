@@ -9,9 +9,11 @@ from types import FunctionType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import fx
 
 ADDITIONS = (operator.add, operator.iadd, torch.add)
+RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
 IN_PLACE = tuple(getattr(operator, f"i{name}") for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"))
 IN_PLACE += (operator.iand, operator.ior, operator.ixor, operator.setitem)
 
@@ -46,6 +48,14 @@ def shape_of(node: Any) -> tuple[str, ...] | None:
 
 def only_user(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def activation_after(node: fx.Node) -> fx.Node | None:
+    """Where nobody else uses the node."""
+    user = only_user(node)
+    if user is None or user.target in RELUS or (user.op == "call_method" and user.target in ("relu", "relu_")):
+        return user
+    return None
 
 
 def addition(node: fx.Node) -> bool:

@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from onefold.fast.across import World, batch_norm_across
-from onefold.fast.convolve import convolve, round_all
 from onefold.fast.graph import (
+    activation_after,
     addition,
     calls,
     changed_between,
-    convolution_arguments,
     erase,
     norm_arguments,
     only_user,
@@ -31,10 +30,9 @@ from onefold.fast.linear import linear
 from onefold.fast.members import linear_of_members, scaled, scaled_features
 from onefold.fast.norm import Norm
 from onefold.fast.normalize import normalizing
+from onefold.fast.rewrite_convolutions import fuse_convolutions
 from onefold.fast.rewrite_rows import fuse_layer_norm
 from onefold.fast.scale import scale, scale_features
-
-RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
 
 
 def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
@@ -60,14 +58,6 @@ def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
     count_batches_at_once(graph)
     graph.lint()
     return found
-
-
-def activation_after(node: fx.Node) -> fx.Node | None:
-    """Where nobody else uses the node."""
-    user = only_user(node)
-    if user is None or user.target in RELUS or (user.op == "call_method" and user.target in ("relu", "relu_")):
-        return user
-    return None
 
 
 def sum_after(node: fx.Node) -> tuple[fx.Node | None, fx.Node | None, fx.Node | None]:
@@ -174,33 +164,6 @@ def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
     replace(last, fused)
     erase(graph, [last, node])
     return x is not None
-
-
-def fuse_convolutions(graph: fx.Graph) -> int:
-    """Convolutions with the activation that follows; all weights are rounded at the beginning, in a few kernels."""
-    nodes = [node for target in (torch.conv2d, torch.conv1d, torch.conv3d) for node in calls(graph, target)]
-    nodes = [node for node in nodes if can_be_convolved(**convolution_arguments(node))]
-    if not nodes:
-        return 0
-    weights = list(dict.fromkeys(convolution_arguments(node)["weight"] for node in nodes))
-    first = next(node for node in graph.nodes if node.op != "placeholder")
-    with graph.inserting_before(first):
-        every = graph.call_function(round_all, tuple(weights))
-        rounded = {w: graph.call_function(operator.getitem, (every, k)) for k, w in enumerate(weights)}
-    for node in nodes:
-        a, relu = convolution_arguments(node), activation_after(node)
-        alone = relu is None or a["bias"] is None or changed_between([a["input"]], node, relu)
-        last = node if relu is None or alone else relu
-        with graph.inserting_before(last):
-            rest = (a["bias"], a["stride"], a["padding"], a["dilation"], a["groups"], last is not node)
-            fused = graph.call_function(convolve, (a["input"], a["weight"], rounded[a["weight"]], *rest))
-        replace(last, fused)
-        erase(graph, [last, node])
-    return len(nodes)
-
-
-def can_be_convolved(*, weight: Any, padding: Any, **_: Any) -> bool:
-    return isinstance(weight, fx.Node) and weight.op == "placeholder" and not isinstance(padding, str)
 
 
 def count_batches_at_once(graph: fx.Graph) -> None:
