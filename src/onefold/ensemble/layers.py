@@ -21,8 +21,8 @@ from onefold.fast.members import linear_of_members, scaled, scaled_features
 class RankOneLinear(RankOne):
     """s_m o (theta (r_m o x)) + b, or (theta o s_m r_m^T) x + b: factors go where there is less to multiply.
 
-    A head sees an example once and has many weights; the layers of a transformer see every token, and M ready-made
-    weights are next to nothing beside their activations.
+    A layer that sees an example once, such as a head, multiplies activations; those of a transformer see every token,
+    and M ready-made weights are next to nothing beside that.
     """
 
     in_features: int
@@ -32,7 +32,7 @@ class RankOneLinear(RankOne):
     on_activations = False  # in a kernel of its own also elsewhere than on a GPU
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.batch_dim == 0 and x.dim() > 1 and many_rows(x, self.weight, getattr(self, R.format("weight"))):
+        if self.batch_dim == 0 and x.dim() > 2 and many_rows(x, self.weight, getattr(self, R.format("weight"))):
             self.check_rows(x, getattr(self, R.format("weight")).shape[0], 0)
             return linear_of_members(x, self.member_weights(), self.bias)
         if (x.is_cuda or self.on_activations) and self.batch_dim == 0:
