@@ -176,3 +176,24 @@ def test_others_are_left_alone(graphs: list[fx.Graph]) -> None:
     x = drawn(2, 5, 6)
     torch.testing.assert_close(quick(x), net(x))
     assert not any(node.target is layer_norm for node in graphs[-1].nodes)
+
+
+class Halves(nn.Module):
+    """A sum of bf16 and float16, which is float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.norm(x.bfloat16() + x.half()))
+
+
+def test_a_sum_of_two_halves_is_torch_s(graphs: list[fx.Graph]) -> None:
+    net, x = Halves(), torch.randn(2, 5, 6).requires_grad_()
+    quick = copy.deepcopy(net)
+    make_fast(quick)
+    expected, found = net(x), quick(x)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), x), torch.autograd.grad(expected.sum(), x))
+    assert [node.args[1] for node in graphs[-1].nodes if node.target is layer_norm] == [None]

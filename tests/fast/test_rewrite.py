@@ -222,6 +222,24 @@ def test_a_residual_sum_behind_a_norm_goes_with_it(members: int, monkeypatch: py
     assert not any(node.target in (operator.iadd, F.relu) for node in graphs[-1].nodes)
 
 
+def test_a_sum_in_a_higher_precision_stays_one() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.relu(self.norm(x) + x.double())
+
+    torch.manual_seed(0)
+    net, x = Mixed(), torch.randn(4, 3, 5, 5)
+    quick = copy.deepcopy(net)
+    make_fast(quick)
+    expected, found = net(x), quick(x)
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_rewriting_is_taken_back_and_copies_are_plain() -> None:
     net = randomised(wide()).eval()
     x = torch.rand(2, 3, SIZE, SIZE, dtype=torch.float64)

@@ -46,6 +46,10 @@ def shape_of(node: Any) -> tuple[str, ...] | None:
     return None if shape is None else tuple(map(str, shape))
 
 
+def type_of(node: Any) -> torch.dtype | None:
+    return getattr(value(node), "dtype", None)
+
+
 def only_user(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 

@@ -24,6 +24,7 @@ from onefold.fast.graph import (
     only_user,
     replace,
     shape_of,
+    type_of,
     value,
 )
 from onefold.fast.linear import linear
@@ -68,6 +69,7 @@ def sum_after(node: fx.Node) -> tuple[fx.Node | None, fx.Node | None, fx.Node | 
     other = total.args[1] if total.args[0] is node else total.args[0]
     activation = activation_after(total)
     known = isinstance(other, fx.Node) and other is not node and shape_of(other) == shape_of(node)
+    known = known and type_of(other) == type_of(node)  # a sum in a higher precision stays one
     if not known or activation is None or changed_between([other], total, activation):
         return None, None, None
     return total, other, activation  # type: ignore[return-value]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from onefold.fast.graph import addition, calls, changed_between, erase, replace, shape_of, value
+from onefold.fast.graph import addition, calls, changed_between, erase, replace, shape_of, type_of, value
 from onefold.fast.layer_norm import layer_norm
 from onefold.fast.linear import linear
 from onefold.fast.members import linear_of_members
@@ -32,6 +32,7 @@ def fuse_layer_norm(graph: fx.Graph, node: fx.Node) -> bool:
         first, second = source.args
         alike = isinstance(first, fx.Node) and isinstance(second, fx.Node) and first is not second
         alike = alike and len({shape_of(n) for n in (first, second, source)}) == 1
+        alike = alike and type_of(source) in (type_of(first), type_of(second))  # bf16 + float16 is neither
         if alike and not changed_between([first, second], source, node):
             x, y = first, second
     rounded = all(user.target in PRODUCTS and user.args[:1] == (node,) for user in node.users)
