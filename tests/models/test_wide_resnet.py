@@ -37,7 +37,7 @@ def functional(state: dict[str, Tensor], x: Tensor, blocks: int, statistics: Cha
             second = F.conv2d(first, state[f"{at}.conv1.weight"], stride=stride, padding=1)
             residual = F.conv2d(activate(f"{at}.norm2", second), state[f"{at}.conv2.weight"], padding=1)
             projection = state.get(f"{at}.shortcut.weight")
-            h = residual + (h if projection is None else F.conv2d(first, projection, stride=stride))
+            h = residual + (h if projection is None else F.conv2d(h, projection, stride=stride))
     pooled = activate("norm", h).flatten(2).sum(dim=2) / (h.shape[2] * h.shape[3])
     return pooled @ state["head.weight"].T + state["head.bias"]
 
@@ -103,13 +103,12 @@ def test_projections_stand_only_where_the_shape_changes() -> None:
         assert projected(wrn28(4)) == {"stage1.0", "stage2.0", "stage3.0"}
 
 
-def test_convolutions_start_from_kaiming_and_carry_no_bias() -> None:
+def test_weights_start_with_the_deviation_of_their_inputs() -> None:
     torch.manual_seed(0)
     for module in wrn28(4).modules():
-        if isinstance(module, torch.nn.Conv2d):
-            fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
-            weight, deviation = module.weight.detach(), (2 / fan_out) ** 0.5
-            assert module.bias is None
+        if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear)):
+            weight, deviation = module.weight.detach(), (2 / module.weight[0].numel()) ** 0.5
+            assert module.bias is None or not module.bias.any()
             # Five standard errors of the two moments.
             assert abs(float(weight.std()) / deviation - 1) < 5 / (2 * weight.numel()) ** 0.5
             assert abs(float(weight.mean())) < 5 * deviation / weight.numel() ** 0.5

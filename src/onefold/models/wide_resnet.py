@@ -50,8 +50,9 @@ class WideResNet(nn.Module):
         self.norm = nn.BatchNorm2d(64 * width)
         self.head = nn.Linear(64 * width, classes)
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+        nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.conv(self.standardize(x))
@@ -62,7 +63,7 @@ class WideResNet(nn.Module):
 
 
 class Block(nn.Module):
-    """x + conv(relu(norm(conv(relu(norm(x)))))), with a 1x1 projection for x where the shape changes."""
+    """x + conv(relu(norm(conv(relu(norm(x)))))), with a 1x1 projection of x where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -75,10 +76,10 @@ class Block(nn.Module):
             self.shortcut = nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = F.relu(self.norm1(x))
-        # The projection sees the activated input; the identity is the input itself.
-        skip: Tensor = x if self.shortcut is None else self.shortcut(h)
-        residual: Tensor = self.conv2(F.relu(self.norm2(self.conv1(h))))
+        # The projection is of the input itself, as in the distillation paper's networks; in the first WideResNets it
+        # was of the activated input.
+        skip: Tensor = x if self.shortcut is None else self.shortcut(x)
+        residual: Tensor = self.conv2(F.relu(self.norm2(self.conv1(F.relu(self.norm1(x))))))
         return skip + residual
 
 
