@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 import onefold
-from onefold.engine.accelerate import fast_student, fast_teachers
+from onefold.engine import accelerate
+from onefold.engine.accelerate import close, fast_student, fast_teachers
 from onefold.engine.distributed.batch_norm import share_statistics
 from onefold.engine.distributed.world import ALONE
 from onefold.ensemble import BatchEnsemble, Plain
@@ -326,6 +327,20 @@ def test_teachers_are_made_fast_in_a_copy() -> None:
     torch.testing.assert_close(fast(x, torch.tensor([2])), teachers(x, torch.tensor([2])))
     assert all(net._compiled_call_impl is None for net in teachers.networks)
     assert all(net._compiled_call_impl is not None for net in fast.networks)
+
+
+@pytest.mark.parametrize("odd", [None, 1])
+def test_norms_are_folded_in_all_alike_teachers_or_in_none(odd: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is alike answers from one set of weights: a teacher whose folding rounds too much keeps the others' too."""
+    teachers = onefold.Teachers([randomised(wide()).float().eval() for _ in range(3)])
+    x = torch.rand(4, 3, SIZE, SIZE)
+    checked = iter(range(3))
+    monkeypatch.setattr(accelerate, "close", lambda found, expected: next(checked) != odd and close(found, expected))
+    fast = fast_teachers(teachers, x, "float32", print)
+    folded = ["stage1.0.norm2.weight" not in net.state_dict() for net in fast.networks]
+    assert folded == [odd is None] * 3
+    torch.testing.assert_close(fast(x), teachers(x), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(fast(x, torch.tensor([2])), teachers(x, torch.tensor([2])), rtol=1e-4, atol=1e-4)
 
 
 def test_norms_of_teachers_are_folded_into_their_convolutions() -> None:

@@ -5,24 +5,37 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
 
 T = TypeVar("T")
 POOL: list[torch.cuda.Stream] = []  # a process has one GPU; its streams are made when they are first asked for
-# How many streams are in use around here: a part that splits again takes others. None: one after the other.
-DEPTH: ContextVar[int | None] = ContextVar("DEPTH", default=None)
+MANY = 1 << 10  # more than any step has parts
+
+
+@dataclass(frozen=True)
+class Room:
+    """Numbers of the streams that may be taken here. Two parts that run at the same time have none in common: what one
+    of them frees, the next part on the same stream writes to, and does not wait for those who still read it."""
+
+    first: int
+    end: int
+
+
+# None: one after the other, on the current stream.
+ROOM: ContextVar[Room | None] = ContextVar("ROOM", default=None)
 
 
 @contextlib.contextmanager
 def side_by_side(enabled: bool = True) -> Iterator[None]:
     """Inside, parts get streams of their own. For steps that are captured: a graph then holds them as branches."""
-    token = DEPTH.set(0 if enabled else None)
+    token = ROOM.set(Room(0, MANY) if enabled else None)
     try:
         yield
     finally:
-        DEPTH.reset(token)
+        ROOM.reset(token)
 
 
 def stream(number: int) -> torch.cuda.Stream:
@@ -50,28 +63,30 @@ class Part(Generic[T]):
 
 
 def beside(compute: Callable[[], T], room: int = 1) -> Part[T]:
-    """Computes on another stream where that is asked for; `room` is how many streams it may take itself."""
-    depth = DEPTH.get()
-    if depth is None or torch.compiler.is_compiling():
+    """Computes on another stream where that is asked for; `room` is how many streams it may take, that one included.
+
+    Where there are not so many left, it computes on the current stream.
+    """
+    own = ROOM.get()
+    if own is None or own.first + room > own.end or torch.compiler.is_compiling():
         return Part(compute, None)
-    DEPTH.set(depth + room)  # what comes after it, until it is waited for, takes others
+    ROOM.set(Room(own.first + room, own.end))  # what comes after it, until it is waited for, takes others
 
     def inside() -> T:
-        token = DEPTH.set(depth + 1)
+        token = ROOM.set(Room(own.first + 1, own.first + room))
         try:
             return compute()
         finally:
-            DEPTH.reset(token)
+            ROOM.reset(token)
 
-    return Part(inside, depth)
+    return Part(inside, own.first)
 
 
 def together(computations: Sequence[Callable[[], T]], room: int = 1) -> list[T]:
     """All results, each computed on a stream of its own where that is asked for; the last on the current one."""
-    before = DEPTH.get()
+    before = ROOM.get()
     parts = [beside(compute, room) for compute in computations[:-1]]
     last = computations[-1]()
     results = [*(part.wait() for part in parts), last]
-    if before is not None:
-        DEPTH.set(before)
+    ROOM.set(before)
     return results
