@@ -45,7 +45,7 @@ def test_large_networks_have_two_members_and_large_images(network: str, products
 def test_rows_can_be_measured(case: Case) -> None:
     told: list[tuple[str, int]] = []
     before = torch.get_rng_state()
-    table = compare([case], CPU, steps=1, blocks=1, told=lambda label, done: told.append((label, done)))
+    (table,) = compare([case], CPU, steps=1, blocks=1, told=lambda label, done: told.append((label, done)))
     (row,) = table.rows
     assert told == [(f"wrn10x1 {case.label}", 0)]
     assert min(row.ms, row.plain_ms, row.floor_ms, row.memory_gb, row.start_up_s) > 0

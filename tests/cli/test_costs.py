@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from onefold.bench.cases import Case
+from onefold.bench.compare import Row, row_of
 from onefold.cli import main
 
 Capture = pytest.CaptureFixture[str]
@@ -23,6 +26,22 @@ def test_bench_prints_a_table_and_writes_it(tmp_path: Path, capsys: Capture) -> 
         assert f"{row['ms']:.2f}" in told.out
         assert f"{row['floor_ms']:.2f}" in told.out
     assert "a large copy" in told.err
+
+
+def test_bench_keeps_what_it_has_measured(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_under_way(case: Case, *args: Any) -> Row:
+        if case.label != "supervised, one":
+            raise RuntimeError("CUDA out of memory")
+        return row_of(case, *args)
+
+    monkeypatch.setattr("onefold.bench.compare.row_of", fails_under_way)
+    out = tmp_path / "bench.json"
+    words = ["bench", "--device", "cpu", "--network", "wrn10x1", "--batch", "2", "--steps", "1", "--out", str(out)]
+    assert main(words) != 0
+    said = capsys.readouterr()
+    assert "wrn10x1 supervised, one" in said.out
+    assert "CUDA out of memory" in said.err
+    assert [row["step"] for row in json.loads(out.read_text())["rows"]] == ["supervised, one"]
 
 
 @pytest.mark.parametrize("growth", ["counted", "measured"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -72,15 +72,18 @@ def compare(
     steps: int,
     blocks: int = 5,
     told: Callable[[str, int], None] = lambda _label, _done: None,
-) -> Table:
-    """Times every case; bf16 on a GPU, float32 on a CPU. The plain version is float32, on a GPU with TF32."""
+) -> Iterator[Table]:
+    """Times every case; bf16 on a GPU, float32 on a CPU. The plain version is float32, on a GPU with TF32.
+
+    After each case the table so far: it is there whatever happens to the next one.
+    """
     precision = "bf16" if device.type == "cuda" else "float32"
     with own_randomness(device):
         rates, rows = measure_rates(device, precision), []
         for number, case in enumerate(cases):
             told(f"{case.network} {case.label}", number)
             rows.append(row_of(case, rates, device, steps, blocks))
-    return Table(precision, rates, tuple(rows))
+            yield Table(precision, rates, tuple(rows))
 
 
 def row_of(case: Case, rates: Rates, device: torch.device, steps: int, blocks: int) -> Row:

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from onefold.bench.cases import cases_for, fresh
-from onefold.bench.compare import Row, compare
+from onefold.bench.compare import Row, Table, compare
 from onefold.cli.requests import Bench
 from onefold.cli.terminal import display, say
 from onefold.engine.device import device_named
@@ -33,28 +34,36 @@ def run(request: Bench, out: Console) -> None:
     steps = request.steps or (40 if device.type == "cuda" else 3)
     cases = cases_for(device, request.network, request.batch)
     fresh(cases[0])  # an unknown network is refused now
-    with display() as shown:
-        stage = shown.stage("bench")
+    found: Table | None = None
+    try:
+        with display() as shown:
+            stage = shown.stage("bench")
 
-        def told(label: str, done: int) -> None:
-            stage.message(f"measuring {label}")
-            stage.count(done, len(cases))
+            def told(label: str, done: int) -> None:
+                stage.message(f"measuring {label}")
+                stage.count(done, len(cases))
 
-        found = compare(cases, device, steps=steps, told=told)
-        stage.count(len(cases), len(cases))
-    record = found.record(device)
-    environment, rates = record["environment"], found.rates
+            for found in compare(cases, device, steps=steps, told=told):
+                if file is not None:
+                    write_json(file, found.record(device))
+            stage.count(len(cases), len(cases))
+    finally:  # what has been measured is shown, whatever happened to the rest
+        if found is not None:
+            show(found, device, out)
+            if file is not None:
+                say(f"written: {file}")
+
+
+def show(found: Table, device: torch.device, out: Console) -> None:
+    environment, rates = found.record(device)["environment"], found.rates
     hardware = environment.get("gpu") or f"{environment['processor']}, {environment['threads']} threads"
     say(f"{hardware}; torch {environment['libraries']['torch']}; {found.precision}, the plain version float32")
     say(f"a large product {rates.flops / 1e12:.3g} TFLOP/s, a large copy {rates.bytes / 1e9:.3g} GB/s")
     out.print(table_of(found.rows))
-    if file is not None:
-        write_json(file, record)
-        say(f"written: {file}")
 
 
-def table_of(rows: tuple[Row, ...]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+def table_of(rows: tuple[Row, ...]) -> Grid:
+    table = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "step" else "right", no_wrap=heading != "step")
     for row in rows:
