@@ -87,7 +87,7 @@ class Convolve(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, weight, rounded, y = ctx.saved_tensors
         g = innermost_channels(gradients[0])
-        g = g if y is None else torch.where(y > 0, g, 0.0)
+        g = g if y is None else torch.ops.aten.threshold_backward(g, y, 0)  # what the activation let through
         needed = ctx.needs_input_grad
         dw = dx = db = None
         if needed[1] and ctx.beside is not None:
@@ -108,10 +108,15 @@ def like_weights(found: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
     gradients = [dw for _, dw in found]
     odd = [k for k, (w, dw) in enumerate(found) if dw.dtype != w.dtype or dw.stride() != w.stride()]
     if odd:
-        copies = [torch.empty_like(found[k][0]) for k in odd]
-        torch._foreach_copy_(copies, [gradients[k] for k in odd])
-        for k, copied in zip(odd, copies, strict=True):
-            gradients[k] = copied
+        copies = {k: torch.empty_like(found[k][0]) for k in odd}
+        # One pair with other strides, and all of them would be copied one by one.
+        alike = [k for k in odd if gradients[k].stride() == copies[k].stride()]
+        if alike:
+            torch._foreach_copy_([copies[k] for k in alike], [gradients[k] for k in alike])
+        for k in odd:
+            if k not in alike:
+                copies[k].copy_(gradients[k])
+            gradients[k] = copies[k]
     return gradients
 
 

@@ -78,8 +78,9 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # The projection is of the input itself, as in the distillation paper's networks; in the first WideResNets it
         # was of the activated input.
+        h = F.relu(self.norm1(x))  # before the projection: what is rewritten takes both gradients of x back together
         skip: Tensor = x if self.shortcut is None else self.shortcut(x)
-        residual: Tensor = self.conv2(F.relu(self.norm2(self.conv1(F.relu(self.norm1(x))))))
+        residual: Tensor = self.conv2(F.relu(self.norm2(self.conv1(h))))
         return skip + residual
 
 

@@ -47,11 +47,12 @@ def own_moments_kernel(
     HAS_Q: tl.constexpr,
     MEMBERS: tl.constexpr,
     PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
     """The same up to row `[2 M + 1, C]`, what a process tells the others: mean and variance of each member, count."""
-    add_up(y, q, x, total, partial, rows, channels, chunk, SUM, HAS_Q, ROWS, CHANNELS)
+    add_up(y, q, x, total, partial, rows, channels, chunk, SUM, HAS_Q, ROWS, CHANNELS, STAGES)
     splits, block = tl.num_programs(1), tl.program_id(2)
     if last_to_arrive(counters + block, members * splits):
         c, m = block * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, MEMBERS)

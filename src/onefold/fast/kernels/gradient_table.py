@@ -25,6 +25,7 @@ def add_up_gradient(
     GATED: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Sums of g and of g (y - k) over a chunk of a member's rows, where g is dz let through by the activation.
 
@@ -41,7 +42,7 @@ def add_up_gradient(
     base = member.to(tl.int64) * rows * channels
     first, second = tl.zeros([ROWS, CHANNELS], tl.float32), tl.zeros([ROWS, CHANNELS], tl.float32)
     start, end = split * chunk, min(split * chunk + chunk, rows)
-    for row in range(start, end, ROWS):
+    for row in tl.range(start, end, ROWS, num_stages=STAGES):
         at = row + tl.arange(0, ROWS)
         here = (at < end)[:, None] & there[None, :]
         offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
@@ -157,11 +158,12 @@ def gradient_table_kernel(
     AFFINE: tl.constexpr,
     MEMBERS: tl.constexpr,
     PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
     """All at once: whoever comes last to a block of channels finishes with everybody's sums."""
-    add_up_gradient(dz, y, a, b, k, z, passed, partial, rows, channels, chunk, RELU, GATED, ROWS, CHANNELS)
+    add_up_gradient(dz, y, a, b, k, z, passed, partial, rows, channels, chunk, RELU, GATED, ROWS, CHANNELS, STAGES)
     splits, block = tl.num_programs(1), tl.program_id(2)
     if last_to_arrive(counters + block, members * splits):
         c, m = block * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, MEMBERS)

@@ -7,6 +7,8 @@ from torch import Tensor
 TILE = 2048  # elements that a program of 256 threads holds at once: few registers, many programs to a processor
 SUMMED = 4096  # the same where it sums: there are fewer programs then, so that each has to have more under way
 REDUCED = 4096  # sums that the last program adds up at once
+SUM_CHANNELS = 32  # of a program that sums: 64 bytes of a row; the last one of a block has the fewer sums to add up
+STAGES = 1  # tiles under way in a program that sums
 PROGRAMS = 256  # about two for each processor of an H100 or H200; a reduction has as many parts
 CHANNELS = 16  # of a table that a kernel of its own makes
 
@@ -21,7 +23,7 @@ class Grid:
     def __init__(self, y: Tensor, members: int, *, sums: bool) -> None:
         self.channels = y.shape[1]
         self.rows = y.numel() // (members * self.channels)
-        tile_channels = min(power_of_two(self.channels), 64)
+        tile_channels = min(power_of_two(self.channels), SUM_CHANNELS if sums else 64)
         tile_rows = (SUMMED if sums else TILE) // tile_channels
         self.blocks = -(-self.channels // tile_channels)
         tiles = -(-self.rows // tile_rows)
@@ -32,7 +34,7 @@ class Grid:
         self.extent = (self.rows, self.channels, chunk)
         self.sizes = {"ROWS": tile_rows, "CHANNELS": tile_channels, "num_warps": 8}
         crowd = power_of_two(members)
-        self.reduction = {"MEMBERS": crowd, "PARTS": max(1, REDUCED // (crowd * tile_channels))}
+        self.reduction = {"MEMBERS": crowd, "PARTS": max(1, REDUCED // (crowd * tile_channels)), "STAGES": STAGES}
         self.tables = (-(-self.channels // CHANNELS),)
         self.table = {"MEMBERS": crowd, "CHANNELS": CHANNELS, "num_warps": 4}
         self.table_reduction = {"PARTS": max(1, REDUCED // (crowd * CHANNELS))}

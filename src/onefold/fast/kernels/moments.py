@@ -22,6 +22,7 @@ def add_up(
     HAS_Q: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Sums of v - k and of its square over a chunk of a member's rows; the shift k is the member's first row.
 
@@ -41,7 +42,7 @@ def add_up(
         k += tl.load(x + base + c, mask=there, other=0.0).to(tl.float32)
     first, second = tl.zeros([ROWS, CHANNELS], tl.float32), tl.zeros([ROWS, CHANNELS], tl.float32)
     start, end = split * chunk, min(split * chunk + chunk, rows)
-    for row in range(start, end, ROWS):
+    for row in tl.range(start, end, ROWS, num_stages=STAGES):
         r = row + tl.arange(0, ROWS)
         here = (r < end)[:, None] & there[None, :]
         offset = base + r.to(tl.int64)[:, None] * channels + c[None, :]
@@ -160,11 +161,12 @@ def moments_kernel(
     TRACKED: tl.constexpr,
     MEMBERS: tl.constexpr,
     PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
     """All at once: whoever comes last to a block of channels makes its table of everybody's sums."""
-    add_up(y, q, x, total, partial, rows, channels, chunk, SUM, HAS_Q, ROWS, CHANNELS)
+    add_up(y, q, x, total, partial, rows, channels, chunk, SUM, HAS_Q, ROWS, CHANNELS, STAGES)
     splits, block = tl.num_programs(1), tl.program_id(2)
     if last_to_arrive(counters + block, members * splits):
         c, m = block * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, MEMBERS)
