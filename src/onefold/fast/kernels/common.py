@@ -7,7 +7,7 @@ import triton.language as tl
 from onefold.fast.kernels.arrival import last_to_arrive
 from onefold.fast.kernels.compiled import jit
 from onefold.fast.kernels.gradient_table import finish
-from onefold.fast.kernels.moments import add_up, own_moments, tabulate
+from onefold.fast.kernels.moments import add_up, learned, own_moments, tabulate
 
 
 @jit
@@ -89,15 +89,20 @@ def common_moments_kernel(
     """From the rows of all processes to the table, which ends with the number of their rows."""
     c, m = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, MEMBERS)
     live = (m < members)[:, None] & (c < channels)[None, :]
+    factor, gamma, beta, old_mean, old_var = learned(
+        s, weight, bias, running_mean, running_var, channels, m, c, live, HAS_S, AFFINE, TRACKED
+    )
     mean, var, total = common_moments(every, channels, processes, members, m, c, live, PROCESSES)
     tl.store(table + (3 * members + 3) * channels + c, total, mask=c < channels)
     tabulate(
         mean,
         var,
         total,
-        s,
-        weight,
-        bias,
+        factor,
+        gamma,
+        beta,
+        old_mean,
+        old_var,
         running_mean,
         running_var,
         table,
@@ -108,8 +113,6 @@ def common_moments_kernel(
         m,
         c,
         live,
-        HAS_S,
-        AFFINE,
         TRACKED,
     )
 

@@ -91,13 +91,7 @@ def finish(
     there = c < channels
     live = (m < members)[:, None] & there[None, :]
     own = m[:, None] * channels + c[None, :]
-    first, second = tl.zeros([MEMBERS, CHANNELS], tl.float32), tl.zeros([MEMBERS, CHANNELS], tl.float32)
-    for start in range(0, splits, PARTS):
-        part = start + tl.arange(0, PARTS)
-        inside = live[:, None, :] & (part < splits)[None, :, None]
-        at = partial + ((m[:, None] * splits + part[None, :]) * (2 * channels))[:, :, None] + c[None, None, :]
-        first += tl.sum(tl.load(at, mask=inside, other=0.0, cache_modifier=".cg"), 1)
-        second += tl.sum(tl.load(at + channels, mask=inside, other=0.0, cache_modifier=".cg"), 1)
+    # Asked for before the sums are added up: neither then waits for the other.
     mean = tl.load(table + members * channels + own, mask=live, other=0.0)
     var = tl.load(table + 2 * members * channels + own, mask=live, other=0.0)
     last = table + 3 * members * channels + c
@@ -107,6 +101,13 @@ def finish(
     beta = tl.load(bias + c, mask=there, other=0.0)[None, :] if AFFINE else tl.where(there, 0.0, 0.0)[None, :]
     scale = 1.0 + tl.load(s + own, mask=live, other=0.0) if HAS_S else tl.where(live, 1.0, 1.0)
     factor = 1.0 + tl.load(r + own, mask=live, other=0.0) if HAS_R else tl.where(live, 1.0, 1.0)
+    first, second = tl.zeros([MEMBERS, CHANNELS], tl.float32), tl.zeros([MEMBERS, CHANNELS], tl.float32)
+    for start in range(0, splits, PARTS):
+        part = start + tl.arange(0, PARTS)
+        inside = live[:, None, :] & (part < splits)[None, :, None]
+        at = partial + ((m[:, None] * splits + part[None, :]) * (2 * channels))[:, :, None] + c[None, None, :]
+        first += tl.sum(tl.load(at, mask=inside, other=0.0, cache_modifier=".cg"), 1)
+        second += tl.sum(tl.load(at + channels, mask=inside, other=0.0, cache_modifier=".cg"), 1)
     normal = rstd * (scale * second + (scale * mean - mu) * first)  # sums of g times the normalised value
     dbeta = tl.sum(tl.where(live, factor * first, 0.0), 0)
     dgamma = tl.sum(tl.where(live, factor * normal, 0.0), 0)

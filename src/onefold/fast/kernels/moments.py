@@ -82,13 +82,45 @@ def own_moments(
 
 
 @jit
+def learned(
+    s,
+    weight,
+    bias,
+    running_mean,
+    running_var,
+    channels,
+    m,
+    c,
+    live,
+    HAS_S: tl.constexpr,
+    AFFINE: tl.constexpr,
+    TRACKED: tl.constexpr,
+):
+    """What a layer knows before it sees a batch: 1 + s, gamma, beta and its statistics.
+
+    Asked for before the sums are added up: neither then waits for the other.
+    """
+    there = c < channels
+    one = tl.where(there, 1.0, 1.0)
+    own = m[:, None] * channels + c[None, :]
+    factor = 1.0 + tl.load(s + own, mask=live, other=0.0) if HAS_S else tl.where(live, 1.0, 1.0)
+    gamma = tl.load(weight + c, mask=there, other=0.0) if AFFINE else one
+    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0 * one
+    old_mean = tl.load(running_mean + c, mask=there, other=0.0) if TRACKED else one
+    old_var = tl.load(running_var + c, mask=there, other=0.0) if TRACKED else one
+    return factor, gamma, beta, old_mean, old_var
+
+
+@jit
 def tabulate(
     mean,
     var,
     total,
-    s,
-    weight,
-    bias,
+    factor,
+    gamma,
+    beta,
+    old_mean,
+    old_var,
     running_mean,
     running_var,
     table,
@@ -99,8 +131,6 @@ def tabulate(
     m,
     c,
     live,
-    HAS_S: tl.constexpr,
-    AFFINE: tl.constexpr,
     TRACKED: tl.constexpr,
 ):
     """From the members' moments to table `[3 M + 3, C]`: a, mean, var of each member; b, mu, 1/sigma.
@@ -111,27 +141,23 @@ def tabulate(
     there = c < channels
     own = m[:, None] * channels + c[None, :]
     last = table + 3 * members * channels + c
-    factor = 1.0 + tl.load(s + own, mask=live, other=0.0) if HAS_S else tl.where(live, 1.0, 1.0)
     scaled = mean * factor
     mu = tl.sum(tl.where(live, scaled, 0.0), 0) / members
     # The variance of the whole is the mean of the members' variances plus that of their means.
     apart = scaled - mu[None, :]
     spread = tl.sum(tl.where(live, var * factor * factor + apart * apart, 0.0), 0) / members
     rstd = 1.0 / tl.sqrt(spread + eps)
-    gamma = rstd * tl.load(weight + c, mask=there, other=0.0) if AFFINE else rstd
-    beta = tl.load(bias + c, mask=there, other=0.0) if AFFINE else 0.0
-    tl.store(table + own, gamma[None, :] * factor, mask=live)
+    slope = rstd * gamma
+    tl.store(table + own, slope[None, :] * factor, mask=live)
     tl.store(table + members * channels + own, mean, mask=live)
     tl.store(table + 2 * members * channels + own, var, mask=live)
-    tl.store(last, beta - mu * gamma, mask=there)
+    tl.store(last, beta - mu * slope, mask=there)
     tl.store(last + channels, mu, mask=there)
     tl.store(last + 2 * channels, rstd, mask=there)
     if TRACKED:
         count = total * members
-        old = tl.load(running_mean + c, mask=there, other=0.0)
-        tl.store(running_mean + c, old + momentum * (mu - old), mask=there)
-        old = tl.load(running_var + c, mask=there, other=0.0)
-        tl.store(running_var + c, old + momentum * (spread * (count / (count - 1.0)) - old), mask=there)
+        tl.store(running_mean + c, old_mean + momentum * (mu - old_mean), mask=there)
+        tl.store(running_var + c, old_var + momentum * (spread * (count / (count - 1.0)) - old_var), mask=there)
 
 
 @jit
@@ -171,14 +197,19 @@ def moments_kernel(
     if last_to_arrive(counters + block, members * splits):
         c, m = block * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, MEMBERS)
         live = (m < members)[:, None] & (c < channels)[None, :]
+        factor, gamma, beta, old_mean, old_var = learned(
+            s, weight, bias, running_mean, running_var, channels, m, c, live, HAS_S, AFFINE, TRACKED
+        )
         mean, var = own_moments(partial, rows, channels, splits, m, c, live, MEMBERS, PARTS, CHANNELS)
         tabulate(
             mean,
             var,
             rows.to(tl.float32),
-            s,
-            weight,
-            bias,
+            factor,
+            gamma,
+            beta,
+            old_mean,
+            old_var,
             running_mean,
             running_var,
             table,
@@ -189,7 +220,5 @@ def moments_kernel(
             m,
             c,
             live,
-            HAS_S,
-            AFFINE,
             TRACKED,
         )
