@@ -50,7 +50,7 @@ def demo(
         f"{recipe.members} teachers with {len(source.train):,} images to learn from, their ensemble, and students that "
         "were distilled from them. An ensemble asks every teacher; a student is one network of the same size as a "
         "teacher. " + ("One seed." if seeds == 1 else f"Everything was repeated with {seeds} seeds."),
-        "Settings were compared on the validation split, after test tables of two earlier ones had been seen.",
+        "Settings were compared on the validation split, after test tables of three earlier ones had been seen.",
     )
     return report(
         list(folders.values()),
