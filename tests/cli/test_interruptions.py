@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from onefold import cli
 from onefold.cli import loading, main, run_train
 from onefold.engine import train_teachers
 
@@ -69,3 +70,22 @@ def test_ctrl_c_while_modules_load_ends_the_program_and_is_handled_again_afterwa
     with loading():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "digits"], "interrupted\n"),
+        (["evaluate", "runs"], "interrupted; the same command measures what is missing\n"),
+        (["demo"], "interrupted; the same command goes on from the last checkpoint\n"),
+    ],
+)
+def test_only_what_has_checkpoints_speaks_of_them(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "carry_out", stop)
+    assert main(words) == 130
+    assert capsys.readouterr().err.endswith(f"onefold: {said}")

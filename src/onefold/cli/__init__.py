@@ -55,12 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # help was asked for, or everything has been said
         return int(end.code or 0)
     except KeyboardInterrupt:
-        return failed("interrupted; the same command goes on from the last checkpoint", INTERRUPTED, debug)
+        return failed(interrupted(words[0]), INTERRUPTED, debug)
     except (ValueError, OSError) as error:
         return failed(sentence(error), REFUSED, debug)
     except Exception as error:
         return failed(*ended(error), debug=debug) if not passed_on(error) else REFUSED
     return 0
+
+
+def interrupted(verb: str) -> str:
+    """What to say to who stops a verb: those that train have checkpoints."""
+    if verb in ("demo", "train", "distill", "reproduce"):
+        return "interrupted; the same command goes on from the last checkpoint"
+    return "interrupted; the same command measures what is missing" if verb == "evaluate" else "interrupted"
 
 
 def carry_out(request: Request, out: Console) -> None:
