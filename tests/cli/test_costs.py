@@ -35,13 +35,16 @@ def test_bench_keeps_what_it_has_measured(tmp_path: Path, capsys: Capture, monke
         return row_of(case, *args)
 
     monkeypatch.setattr("onefold.bench.compare.row_of", fails_under_way)
-    out = tmp_path / "bench.json"
+    out, part = tmp_path / "bench.json", tmp_path / "bench.json.part"
+    out.write_text("an earlier one")
     words = ["bench", "--device", "cpu", "--network", "wrn10x1", "--batch", "2", "--steps", "1", "--out", str(out)]
     assert main(words) != 0
     said = capsys.readouterr()
     assert "wrn10x1 supervised, one" in said.out
     assert "CUDA out of memory" in said.err
-    assert [row["step"] for row in json.loads(out.read_text())["rows"]] == ["supervised, one"]
+    assert f"written: {part}" in said.err
+    assert [row["step"] for row in json.loads(part.read_text())["rows"]] == ["supervised, one"]
+    assert out.read_text() == "an earlier one"
 
 
 @pytest.mark.parametrize("growth", ["counted", "measured"])

@@ -335,12 +335,32 @@ def test_norms_are_folded_in_all_alike_teachers_or_in_none(odd: int | None, monk
     teachers = onefold.Teachers([randomised(wide()).float().eval() for _ in range(3)])
     x = torch.rand(4, 3, SIZE, SIZE)
     checked = iter(range(3))
-    monkeypatch.setattr(accelerate, "close", lambda found, expected: next(checked) != odd and close(found, expected))
+    monkeypatch.setattr(accelerate, "close", lambda *given: next(checked) != odd and close(*given))
     fast = fast_teachers(teachers, x, "float32", print)
     folded = ["stage1.0.norm2.weight" not in net.state_dict() for net in fast.networks]
     assert folded == [odd is None] * 3
     torch.testing.assert_close(fast(x), teachers(x), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(fast(x, torch.tensor([2])), teachers(x, torch.tensor([2])), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_are_folded_in_the_teachers_precision(dtype: torch.dtype) -> None:
+    teachers = onefold.Teachers([randomised(wide()).to(dtype).eval() for _ in range(2)])
+    x = torch.rand(4, 3, SIZE, SIZE, dtype=dtype)
+    said: list[str] = []
+    folded = copy.deepcopy(teachers)
+    accelerate.fold_all(folded, teachers, x, said.append)
+    assert not said
+    assert all("stage1.0.norm2.weight" not in net.state_dict() for net in folded.networks)
+
+
+def test_a_norm_that_cannot_be_folded_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    teachers = onefold.Teachers([randomised(wide()).float().eval() for _ in range(2)])
+    x, said = torch.rand(4, 3, SIZE, SIZE), list[str]()
+    monkeypatch.setattr(accelerate, "close", lambda *_: False)
+    fast = fast_teachers(teachers, x, "float32", said.append)
+    assert said == ["the teachers' BatchNorm cannot be folded into their convolutions and stays: their answers differ"]
+    torch.testing.assert_close(fast(x), teachers(x), rtol=1e-4, atol=1e-4)
 
 
 def test_norms_of_teachers_are_folded_into_their_convolutions() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from onefold import Teachers, batch_ensemble
 from onefold.fast import streams
-from onefold.fast.streams import beside, side_by_side, together
+from onefold.fast.streams import beside, given_back, side_by_side, together
 from onefold.models import wide_resnet
 from onefold.perturb import tdiv_sdiv
 
@@ -73,6 +73,24 @@ def test_a_part_has_no_room_but_its_own_unless_told() -> None:
         part = beside(partial(together, [lambda: 1, lambda: 2]))
         assert part.wait() == [1, 2]
     assert Recorded.taken == [0, None]
+
+
+def test_more_parts_than_streams() -> None:
+    many = [partial(int, k) for k in range(streams.MANY + 3)]
+    with side_by_side():
+        assert together(many) == list(range(streams.MANY + 3))
+        assert Recorded.taken == [*range(streams.MANY), None, None]
+        assert beside(partial(together, many), room=len(many)).wait() == list(range(streams.MANY + 3))
+    assert Recorded.taken[streams.MANY + 2 :] == [*range(streams.MANY), None, None, None]
+
+
+def test_streams_can_be_taken_again() -> None:
+    """Pieces of a batch whose gradients add up come one after the other: they need no more streams than one of them."""
+    with side_by_side():
+        for _ in range(3):
+            with given_back():
+                assert beside(lambda: 1).wait() == 1
+    assert Recorded.taken == [0, 0, 0]
 
 
 @pytest.mark.parametrize("widths", [(1, 1), (1, 2)], ids=["alike", "unlike"])

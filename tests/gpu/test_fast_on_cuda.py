@@ -27,8 +27,9 @@ from onefold.engine.conduct import conduct, conducting
 from onefold.engine.losses import weights_finite
 from onefold.engine.pack import pack, unpack
 from onefold.engine.training import Training, prepare
+from onefold.fast.streams import MANY, apart, stream
 from onefold.methods import METHODS, PERTURBATIONS
-from onefold.models import wrn28
+from onefold.models import mlp, wrn28
 from onefold.recipe import OptimRecipe
 
 pytestmark = [
@@ -147,6 +148,23 @@ def test_a_transformer_s_losses_are_those_of_the_eager_path(method: str, perturb
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=0)
     rounded = losses(prepare(job(method, perturbation, net=net, precision="bf16")), 5)
     torch.testing.assert_close(rounded, expected, rtol=2e-2, atol=0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_network_without_convolutions_is_captured(precision: str) -> None:
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Flatten(), mlp(3 * 32 * 32, 10))
+    ready = prepare(job("latentbe", "tdiv-sdiv", net=net, precision=precision))
+    assert losses(ready, 3).isfinite().all()
+    assert isinstance(ready.step, CapturedStep)
+    assert ready.step.graphs, "the step was not captured"
+
+
+def test_parts_have_streams_of_their_own() -> None:
+    """torch hands out 32 streams in turn: whoever asks often enough gets one that is in use."""
+    parts = {stream(number).cuda_stream for number in range(MANY)}
+    assert len(parts) == MANY
+    assert all(apart().cuda_stream not in parts for _ in range(100))
 
 
 @pytest.mark.parametrize(

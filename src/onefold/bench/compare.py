@@ -20,6 +20,7 @@ from onefold.engine.device import own_randomness
 from onefold.engine.environment import environment
 from onefold.engine.passes import passes_of
 from onefold.methods import METHODS, PERTURBATIONS
+from onefold.tf32 import tf32
 
 WARM = 3  # rounds before any is timed
 
@@ -121,14 +122,15 @@ def row_of(case: Case, rates: Rates, device: torch.device, steps: int, blocks: i
 
 def with_tf32(rounds: Rounds) -> Rounds:
     """What a good engineer switches on first, for the plain version alone."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    cudnn = torch.backends.cudnn
 
     def fast(count: int) -> None:
-        before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
-        matmul.allow_tf32 = cudnn.allow_tf32 = cudnn.benchmark = True
+        before = cudnn.benchmark
+        cudnn.benchmark = True
         try:
-            rounds(count)
+            with tf32(True):
+                rounds(count)
         finally:
-            matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+            cudnn.benchmark = before
 
     return fast

@@ -43,15 +43,17 @@ def run(request: Bench, out: Console) -> None:
                 stage.message(f"measuring {label}")
                 stage.count(done, len(cases))
 
-            for found in compare(cases, device, steps=steps, told=told):
-                if file is not None:
-                    write_json(file, found.record(device))
+            for table in compare(cases, device, steps=steps, told=told):
+                found = table
             stage.count(len(cases), len(cases))
-    finally:  # what has been measured is shown, whatever happened to the rest
+    finally:  # what has been measured is shown and written, whatever happened to the rest
         if found is not None:
             show(found, device, out)
             if file is not None:
-                say(f"written: {file}")
+                # Beside an earlier record, not in its place, unless it is whole.
+                path = file if len(found.rows) == len(cases) else file.with_name(f"{file.name}.part")
+                write_json(path, found.record(device))
+                say(f"written: {path}")
 
 
 def show(found: Table, device: torch.device, out: Console) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,10 @@ from onefold.fast.ahead import compile_ahead
 from onefold.fast.fold_norms import fold_pairs, foldable
 from onefold.fast.network import make_fast, make_plain
 from onefold.methods import AnyStudent
+from onefold.tf32 import tf32
 
 APART = 0.1  # how far answers may be, as a part of the largest: that is what bf16 makes of them
-FOLDED = 1e-3  # the same in float32, where a BatchNorm was folded
+FOLDED = 1e-3  # the same in full precision, where a BatchNorm was folded
 # Cosines between gradients on a few examples, at least:
 STEADY = 0.95  # of one network's in float32 and bf16, where rounding does not turn it
 ALIKE = 0.9  # of the plain and the rewritten network's, rounded in two ways
@@ -38,7 +39,7 @@ def fast_teachers(teachers: Teachers, x: Tensor, precision: str, say: Callable[[
     x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x  # as a step's: it is read once for both
     expected = answers(teachers, x)
     given, teachers = teachers, copy.deepcopy(teachers)
-    fold_all(teachers, given, x)
+    fold_all(teachers, given, x, say)
     lay_out(teachers)
     if precision == "bf16":
         for module in teachers.modules():
@@ -52,29 +53,44 @@ def fast_teachers(teachers: Teachers, x: Tensor, precision: str, say: Callable[[
     return teachers
 
 
-def fold_all(teachers: Teachers, given: Teachers, x: Tensor) -> None:
+def fold_all(teachers: Teachers, given: Teachers, x: Tensor, say: Callable[[str], None]) -> None:
     """Each teacher's BatchNorm into its convolutions, where that changes nothing but rounding: in all that are alike
     or in none, for they answer together."""
     kinds: dict[tuple[tuple[str, type[nn.Module]], ...], list[int]] = {}
     for m, original in enumerate(given.networks):
         kinds.setdefault(tuple((name, type(module)) for name, module in original.named_modules()), []).append(m)
     for alike in kinds.values():
+        if not any(isinstance(module, nn.BatchNorm2d) for module in given.networks[alike[0]].modules()):
+            continue
         try:
             pairs = foldable(teachers.networks[alike[0]], x)  # read once, which takes seconds
             for m in alike:
                 fold_pairs(teachers.networks[m], pairs)
-            with full_float32():
-                same = all(close(answers(teachers.networks[m], x), answers(given.networks[m], x)) for m in alike)
-        except Exception:  # a network that the compiler cannot read, or that misses the layer
-            same = False
-        if not same:
+            with tf32(False):
+                same = all(
+                    close(answers(folded, x), answers(original, x), original)
+                    for folded, original in ((teachers.networks[m], given.networks[m]) for m in alike)
+                )
+            reason = "" if same else "their answers differ"
+        except Exception as error:  # a network that the compiler cannot read, or that misses the layer
+            reason = told(error)
+        if reason:
+            copied: dict[int, Any] = {}  # their weights lie together, and are copied once
             for m in alike:
-                teachers.networks[m] = copy.deepcopy(given.networks[m])
+                teachers.networks[m] = copy.deepcopy(given.networks[m], copied)
+            say(f"the teachers' BatchNorm cannot be folded into their convolutions and stays: {reason}")
 
 
-def close(found: Tensor, expected: Tensor) -> bool:
-    """As numbers of float32 are that were summed in another order."""
-    return bool((found - expected).abs().max() <= FOLDED * expected.abs().max())
+def close(found: Tensor, expected: Tensor, net: nn.Module) -> bool:
+    """As numbers are that were summed in another order, in the precision of a network."""
+    coarsest = max(torch.finfo(p.dtype).eps for p in net.parameters() if p.is_floating_point())
+    return bool((found - expected).abs().max() <= (FOLDED + 4 * coarsest) * expected.abs().max())
+
+
+def told(error: Exception) -> str:
+    """An error in a line; torch's compiler wraps what the rewriting raises."""
+    cause = getattr(error, "inner_exception", error)
+    return str(cause).strip().split("\n")[0] or type(cause).__name__
 
 
 def fast_student(
@@ -107,7 +123,7 @@ def check_gradients(before: AnyStudent, after: AnyStudent, x: Tensor, precision:
     With bf16 that is seen in networks whose gradient survives the rounding. In others, such as a deep ResNet with its
     first weights, even two ways of rounding have little in common; these are compared in float32.
     """
-    with full_float32():
+    with tf32(False):
         expected = gradient(before, x, "float32")
         if precision == "bf16" and likeness(gradient(before, x, precision), expected) < STEADY:
             precision = "float32"
@@ -129,18 +145,6 @@ def gradient(student: AnyStudent, x: Tensor, precision: str) -> Tensor:
 
 def likeness(one: Tensor, other: Tensor) -> float:
     return float(torch.nn.functional.cosine_similarity(one, other, dim=0))
-
-
-@contextlib.contextmanager
-def full_float32() -> Iterator[None]:
-    """No TF32 in float32's name."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 @torch.no_grad()
@@ -169,8 +173,7 @@ def plain_unless_alike(
         worst = float((ask() - expected).abs().max() / expected.abs().max().clamp(min=1e-6))
         reason = "" if worst < APART else f"its answers differ by {worst:.1%}"
     except Exception as error:  # whatever a network does that torch's compiler cannot read
-        cause = getattr(error, "inner_exception", error)  # torch's compiler wraps what the rewriting raises
-        reason = str(cause).strip().split("\n")[0] or type(cause).__name__
+        reason = told(error)
     reasons = [found for found in world.collected(reason) if found]
     if reasons:
         for net in nets:

@@ -17,7 +17,7 @@ from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.step import Step, TrainingStep
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.kernels.counters import Counters, own_counters
-from onefold.fast.streams import side_by_side
+from onefold.fast.streams import apart, side_by_side
 
 WARM_UP = 3  # steps before the capture: they choose kernels and make the optimizer's state
 SHAPES = 3  # graphs at most: the batch, the last one of an epoch, and one to spare
@@ -123,7 +123,7 @@ class CapturedStep:
 
     def capture(self, x: Tensor, labels: Tensor) -> Graph:
         x, labels = x.clone(memory_format=torch.preserve_format), labels.clone()
-        side, counters = torch.cuda.Stream(), Counters(x.device)
+        side, counters = apart(), Counters(x.device)
         with self.taken_back(x.device):
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side), searching():
@@ -139,7 +139,7 @@ class CapturedStep:
             graph.register_generator_state(generator)
         with warnings.catch_warnings(), searching(), side_by_side(self.branches), own_counters(counters):
             warnings.filterwarnings("ignore", message="Waiting for pending NCCL work")
-            with torch.cuda.graph(graph, pool=self.pool):
+            with torch.cuda.graph(graph, pool=self.pool, stream=side):
                 loss = self.part(x, labels)
         self.pool = graph.pool()
         # A whole step has used its gradients up; those of half a step have to stay where the graph writes them.

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.ema import MovingAverage
 from onefold.fast.convolve import Gradients, gradients_beside
-from onefold.fast.streams import beside
+from onefold.fast.streams import beside, given_back
 from onefold.types import Ensemble, Objective, Perturbation, Student
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # x [B, ...] and labels [B] to a scalar
@@ -89,7 +89,7 @@ def training_step(
         total = torch.zeros((), device=x.device)
         for part, answers, share in world.pieces(x, labels, accumulate):
             autocast = torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16")
-            with autocast, gradients_beside(gradients):
+            with autocast, gradients_beside(gradients), given_back():
                 value = loss(part, answers) * share
             value.backward()
             total = total + value.detach()

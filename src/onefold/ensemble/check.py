@@ -16,6 +16,7 @@ from onefold.ensemble.copied import copied
 from onefold.ensemble.fold import folded
 from onefold.ensemble.layers import kind_of
 from onefold.ensemble.rank_one import RankOne, named_factors
+from onefold.tf32 import tf32
 
 # The largest relative deviation that rounding explains, far below what one mixed-up member causes.
 ROUNDING = {torch.float32: 1e-2, torch.float64: 1e-6}
@@ -154,7 +155,7 @@ def same_as_original(net: nn.Module, members: int, original: nn.Module, example:
     for factor in named_factors(probe).values():
         factor.data.zero_()
     x = examples(example, 2)
-    with without_tf32():
+    with tf32(False):
         (answer,), (again,) = outputs(plain, {}, x), outputs(plain, {}, x, seed=1)
         if not same(answer, again):
             return  # it does not even agree with itself
@@ -165,17 +166,6 @@ def same_as_original(net: nn.Module, members: int, original: nn.Module, example:
             f"net: expected members at factors one to answer as {type(original).__name__} does, "
             f"got a relative deviation of {error:.1e}"
         )
-
-
-@contextlib.contextmanager
-def without_tf32() -> Iterator[None]:
-    """A GPU rounds the factors of float32 products to ten bits where it may: fine for training, not for comparing."""
-    matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, cudnn
 
 
 Answer = TypeVar("Answer")

@@ -14,6 +14,7 @@ from torch import Tensor
 from onefold.fast import conv_kernels
 from onefold.fast.conv_kernels import Settings
 from onefold.fast.layout import innermost_channels
+from onefold.fast.streams import apart
 
 HELD = 3  # gradients under way beside the backward pass at most: their inputs stay in memory as long
 
@@ -22,7 +23,7 @@ class Gradients:
     """Gradients of weights on a stream of their own. Nobody but the optimizer waits for them."""
 
     def __init__(self) -> None:
-        self.stream = torch.cuda.Stream()
+        self.stream = apart()
         self.found: list[tuple[Tensor, Tensor]] = []
         self.held: deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = deque()
 
@@ -44,7 +45,8 @@ class Gradients:
 
     def join(self) -> None:
         """Gives every weight its gradient."""
-        torch.cuda.current_stream().wait_stream(self.stream)
+        if self.found:  # else the stream has no part in a capture, and nothing in one may wait for it
+            torch.cuda.current_stream().wait_stream(self.stream)
         for (weight, _), dw in zip(self.found, like_weights(self.found), strict=True):
             weight.grad = dw if weight.grad is None else weight.grad + dw
         self.begin()
@@ -105,19 +107,25 @@ class Convolve(torch.autograd.Function):
 
 def like_weights(found: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
     """Gradients in the precision and the layout of their weights, all that need it in a few kernels."""
-    gradients = [dw for _, dw in found]
-    odd = [k for k, (w, dw) in enumerate(found) if dw.dtype != w.dtype or dw.stride() != w.stride()]
-    if odd:
-        copies = {k: torch.empty_like(found[k][0]) for k in odd}
-        # One pair with other strides, and all of them would be copied one by one.
-        alike = [k for k in odd if gradients[k].stride() == copies[k].stride()]
-        if alike:
-            torch._foreach_copy_([copies[k] for k in alike], [gradients[k] for k in alike])
-        for k in odd:
-            if k not in alike:
-                copies[k].copy_(gradients[k])
-            gradients[k] = copies[k]
+    gradients = [laid_out_as(weight, dw) for weight, dw in found]
+    odd = [k for k, (w, _) in enumerate(found) if gradients[k].dtype != w.dtype or gradients[k].stride() != w.stride()]
+    copies = {k: torch.empty_like(found[k][0]) for k in odd}
+    # One pair with other strides, and all of them would be copied one by one.
+    alike = [k for k in odd if gradients[k].stride() == copies[k].stride()]
+    if alike:
+        torch._foreach_copy_([copies[k] for k in alike], [gradients[k] for k in alike])
+    for k in odd:
+        if k not in alike:
+            copies[k].copy_(gradients[k])
+        gradients[k] = copies[k]
     return gradients
+
+
+def laid_out_as(weight: Tensor, dw: Tensor) -> Tensor:
+    """The same gradient, with the weight's strides where they differ in name only: a size of one may have any."""
+    sizes = zip(weight.shape, weight.stride(), dw.stride(), strict=True)
+    same = all(size == 1 or own == other for size, own, other in sizes)
+    return dw.as_strided(dw.shape, weight.stride()) if same else dw
 
 
 def round_all(*weights: Tensor) -> tuple[Tensor, ...]:

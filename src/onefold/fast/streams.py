@@ -11,8 +11,10 @@ from typing import Generic, TypeVar
 import torch
 
 T = TypeVar("T")
-POOL: list[torch.cuda.Stream] = []  # a process has one GPU; its streams are made when they are first asked for
-MANY = 1 << 10  # more than any step has parts
+# A process has one GPU. Its parts' streams are made all at once, when one is first asked for: torch has 32 and hands
+# them out in turn, so that these are different ones.
+POOL: list[torch.cuda.Stream] = []
+MANY = 16
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,29 @@ def side_by_side(enabled: bool = True) -> Iterator[None]:
         ROOM.reset(token)
 
 
+@contextlib.contextmanager
+def given_back() -> Iterator[None]:
+    """Streams that parts have taken inside, and that were waited for, may be taken again afterwards."""
+    before = ROOM.get()
+    try:
+        yield
+    finally:
+        ROOM.set(before)
+
+
 def stream(number: int) -> torch.cuda.Stream:
-    while len(POOL) <= number:
-        POOL.append(torch.cuda.Stream())
+    if not POOL:
+        POOL.extend(torch.cuda.Stream() for _ in range(MANY))
     return POOL[number]
+
+
+def apart() -> torch.cuda.Stream:
+    """A stream that no part of a step has: what a step begins on, and whatever runs beside it."""
+    first = stream(0)
+    found = torch.cuda.Stream(first.device)
+    while found in POOL:
+        found = torch.cuda.Stream(first.device)
+    return found
 
 
 class Part(Generic[T]):
@@ -65,15 +86,16 @@ class Part(Generic[T]):
 def beside(compute: Callable[[], T], room: int = 1) -> Part[T]:
     """Computes on another stream where that is asked for; `room` is how many streams it may take, that one included.
 
-    Where there are not so many left, it computes on the current stream.
+    Where fewer are left it takes those, and where none is left it computes on the current stream.
     """
     own = ROOM.get()
-    if own is None or own.first + room > own.end or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or own is None or own.first == own.end:
         return Part(compute, None)
-    ROOM.set(Room(own.first + room, own.end))  # what comes after it, until it is waited for, takes others
+    end = min(own.first + room, own.end)
+    ROOM.set(Room(end, own.end))  # what comes after it, until it is waited for, takes others
 
     def inside() -> T:
-        token = ROOM.set(Room(own.first + 1, own.first + room))
+        token = ROOM.set(Room(own.first + 1, end))
         try:
             return compute()
         finally:
@@ -84,9 +106,9 @@ def beside(compute: Callable[[], T], room: int = 1) -> Part[T]:
 
 def together(computations: Sequence[Callable[[], T]], room: int = 1) -> list[T]:
     """All results, each computed on a stream of its own where that is asked for; the last on the current one."""
-    before = ROOM.get()
-    parts = [beside(compute, room) for compute in computations[:-1]]
-    last = computations[-1]()
-    results = [*(part.wait() for part in parts), last]
-    ROOM.set(before)
-    return results
+    if torch.compiler.is_compiling():
+        return [compute() for compute in computations]
+    with given_back():
+        parts = [beside(compute, room) for compute in computations[:-1]]
+        last = computations[-1]()
+        return [*(part.wait() for part in parts), last]

@@ -1,7 +1,8 @@
 """Counters for kernels whose last program finishes: zeros, which every launch leaves as it found them.
 
-Launches that may run at the same time need different ones. A graph has a sheet of its own, of which each of its
-launches has a piece for good; launches outside of graphs go round one sheet, too large for two of them to meet.
+Launches that may run at the same time need different ones. A graph has a sheet of its own, of which its launches have
+a piece each, and launches outside of graphs have one together; both go round their sheet, which is too large for two
+launches that run at the same time to meet.
 """
 
 from __future__ import annotations
