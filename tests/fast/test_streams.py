@@ -80,6 +80,7 @@ def test_more_parts_than_streams() -> None:
     with side_by_side():
         assert together(many) == list(range(streams.MANY + 3))
         assert Recorded.taken == [*range(streams.MANY), None, None]
+        Recorded.parents.clear()  # all have been waited for
         assert beside(partial(together, many), room=len(many)).wait() == list(range(streams.MANY + 3))
     assert Recorded.taken[streams.MANY + 2 :] == [*range(streams.MANY), None, None, None]
 
