@@ -19,8 +19,8 @@ from onefold.bench.timing import Rounds, cleared, finished, in_turn
 from onefold.engine.device import own_randomness
 from onefold.engine.environment import environment
 from onefold.engine.passes import passes_of
+from onefold.fast.tf32 import tf32
 from onefold.methods import METHODS, PERTURBATIONS
-from onefold.tf32 import tf32
 
 WARM = 3  # rounds before any is timed
 

@@ -16,8 +16,8 @@ from onefold.ensemble import Teachers
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.fold_norms import fold_pairs, foldable
 from onefold.fast.network import make_fast, make_plain
+from onefold.fast.tf32 import tf32
 from onefold.methods import AnyStudent
-from onefold.tf32 import tf32
 
 APART = 0.1  # how far answers may be, as a part of the largest: that is what bf16 makes of them
 FOLDED = 1e-3  # the same in full precision, where a BatchNorm was folded

@@ -16,7 +16,7 @@ from onefold.ensemble.copied import copied
 from onefold.ensemble.fold import folded
 from onefold.ensemble.layers import kind_of
 from onefold.ensemble.rank_one import RankOne, named_factors
-from onefold.tf32 import tf32
+from onefold.fast.tf32 import tf32
 
 # The largest relative deviation that rounding explains, far below what one mixed-up member causes.
 ROUNDING = {torch.float32: 1e-2, torch.float64: 1e-6}

@@ -11,8 +11,8 @@ from torch import nn
 
 import onefold
 from onefold.engine import accelerate
+from onefold.fast.tf32 import tf32
 from onefold.models import wide_resnet
-from onefold.tf32 import tf32
 
 MATMUL: Any = torch.backends.cuda.matmul
 CUDNN: Any = torch.backends.cudnn
