@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from onefold.engine import Interrupted, conduct
-from onefold.engine.abreast import Together, abreast, alone, sharing
+from onefold.engine.abreast import AHEAD, Together, abreast, alone, sharing
 from onefold.engine.conduct import conducting
 from onefold.engine.loop import Pace
 from onefold.run import RunFolder
@@ -52,6 +52,32 @@ def test_time_is_shared_among_those_who_take_turns(monkeypatch: pytest.MonkeyPat
     assert short + long - 2 * 7 == pytest.approx(now - 100, abs=1.0)  # the first begins before the second does
     assert short < long < 7 + 14
     assert sharing() == 1
+
+
+def test_who_waits_lets_the_others_go_ahead() -> None:
+    """Between two epochs a run waits for the device, which gets steps of the others first, if there are any."""
+    order: list[tuple[str, str]] = []
+
+    def run(name: str, epochs: int, steps: int) -> Generator[bool, None, str]:
+        for _ in range(epochs):
+            for _ in range(steps):
+                order.append((name, "step"))
+                yield False
+            yield True
+            order.append((name, "wait"))
+            yield False
+        return name
+
+    assert abreast([run("a", 3, 4 * AHEAD), run("b", 3, 4 * AHEAD), run("c", 1, 5)], CPU) == ["a", "b", "c"]
+    assert len(order) == 2 * 3 * (4 * AHEAD + 1) + 6
+    waits = [k for k, (_, what) in enumerate(order) if what == "wait"]
+    for k, first in enumerate(waits[:-1]):  # the last one has nobody left to wait for
+        ahead = [name for name, what in order[max([0, *waits[:k]]) : first] if what == "step"]
+        others = [name for name in ahead if name != order[first][0]]
+        assert len(others) >= AHEAD, f"wait {k} of {order[first][0]}"
+    order.clear()
+    assert abreast([run("a", 2, 3)], CPU) == ["a"]
+    assert order == 2 * [*3 * [("a", "step")], ("a", "wait")]
 
 
 def test_one_that_fails_lets_the_others_finish(make_job: Any, tmp_path: Path) -> None:

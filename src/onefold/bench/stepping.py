@@ -52,4 +52,4 @@ def rounds_of(steps: Sequence[Iterator[None]], device: torch.device) -> Rounds:
 def some(steps: Iterator[None], count: int) -> Going[None]:
     for _ in range(count):
         next(steps)
-        yield
+        yield False

@@ -12,8 +12,9 @@ from onefold.engine.pack import generator_states, set_generator_states
 from onefold.engine.progress import Progress
 
 Value = TypeVar("Value")
-Going = Generator[None, None, Value]  # yields after every step, and returns what came out
-
+# Yields after every step, and returns what came out; yields True where it is about to wait for the device.
+Going = Generator[bool | None, None, Value]
+AHEAD = 32  # turns of the others that the device is given before one of the runs waits for it
 
 ABREAST: list[int] = []  # how many take turns, innermost last
 
@@ -39,6 +40,9 @@ def abreast(runs: Sequence[Going[Value]], device: torch.device) -> list[Value]:
     Every run has random numbers of its own, which stand where it left them, and on a GPU a stream of its own: it comes
     out as if it had been alone. One that fails, or is told to stop, lets the others come to their end, or to their
     checkpoint; then the first failure is raised.
+
+    A run that is about to wait for the device, as between two epochs, lets the others go ahead first, so that the
+    device has work meanwhile; two of them never wait one right after the other.
     """
     results: dict[int, Value] = {}
     failures: list[Exception] = []
@@ -46,21 +50,37 @@ def abreast(runs: Sequence[Going[Value]], device: torch.device) -> list[Value]:
     states = [before for _ in runs]
     streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in runs]
     going = list(range(len(runs)))
+    waiting: dict[int, int] = {}  # since which turn
+    turn = waited = 0
+
+    def take(k: int) -> None:
+        ABREAST[-1] = len(going)
+        set_generator_states(states[k], device)
+        try:
+            with on(streams[k]):
+                if next(runs[k]):
+                    waiting[k] = turn
+        except StopIteration as end:
+            results[k] = end.value
+            going.remove(k)
+        except Exception as failure:
+            failures.append(failure)
+            going.remove(k)
+        states[k] = generator_states(device)
+
     with taking_turns():
         while going:
-            for k in list(going):
-                ABREAST[-1] = len(going)
-                set_generator_states(states[k], device)
-                try:
-                    with on(streams[k]):
-                        next(runs[k])
-                except StopIteration as end:
-                    results[k] = end.value
-                    going.remove(k)
-                except Exception as failure:
-                    failures.append(failure)
-                    going.remove(k)
-                states[k] = generator_states(device)
+            ready = [k for k in going if k not in waiting]
+            due = (k for k, since in waiting.items() if not ready or turn - max(since, waited) >= AHEAD)
+            longest = next(due, None)
+            if longest is not None:
+                del waiting[longest]
+                take(longest)
+                waited = turn
+                continue
+            turn += 1
+            for k in ready:
+                take(k)
     set_generator_states(before, device)
     if failures:
         raise failures[0]

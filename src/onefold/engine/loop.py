@@ -43,7 +43,8 @@ class Position:
 
 
 def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Position]:
-    """Trains to the end, and yields after every step, so that several runs can share a device.
+    """Trains to the end, and yields after every step, so that several runs can share a device: True where it is about
+    to wait for it.
 
     Stops with `Interrupted` on a signal, and with `Diverged` on a loss that is not finite.
     """
@@ -77,13 +78,14 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
                 if told is not None or due:
                     save(training, keeper, losses, at, pace)
                     stop_if(told, keeper, at.step, total)
-                yield
+                yield False
             if at.step != (epoch + 1) * steps:
                 raise ValueError(
                     f"train: expected {steps} batches in every epoch, got {at.step - epoch * steps}; "
                     "a DataLoader has to be one that can be iterated again for every epoch"
                 )
 
+            yield True
             if training.val is not None and ((epoch + 1) % settings.eval_every == 0 or at.step == total):
                 evaluate(training, keeper, at, epoch + 1)
             if training.diversity is not None and training.diversity.due(epoch + 1):
@@ -92,7 +94,7 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
             save(training, keeper, losses, at, pace)
             told, _ = world.consult(wish.signal, False, now=True)
             stop_if(told, keeper, at.step, total)
-            yield
+            yield at.step == total  # what follows the last epoch is evaluated and written, too
     return at
 
 

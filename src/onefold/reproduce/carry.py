@@ -104,13 +104,13 @@ def until(run: Going[Value], clock: Clock) -> Going[Value]:
     """The run as it is; when the time is over, it is asked to save itself and to stop."""
     while True:
         try:
-            next(run)
+            about_to_wait = next(run)
         except StopIteration as end:
             result: Value = end.value
             return result
         if clock.over():
             ask_to_stop()
-        yield
+        yield about_to_wait
 
 
 def groups(tasks: Sequence[Task], at_once: int | None) -> Iterator[list[Task]]:
