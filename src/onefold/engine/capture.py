@@ -63,6 +63,7 @@ class CapturedStep:
         self.part: Step = step if whole else step.differentiate  # what a graph holds
         self.graphs: dict[tuple[Any, ...], Graph] = {}
         self.pool: Any = None
+        self.side: torch.cuda.Stream | None = None
         self.failed = False
 
     def __call__(self, x: Tensor, labels: Tensor) -> Tensor:
@@ -123,7 +124,9 @@ class CapturedStep:
 
     def capture(self, x: Tensor, labels: Tensor) -> Graph:
         x, labels = x.clone(memory_format=torch.preserve_format), labels.clone()
-        side, counters = apart(), Counters(x.device)
+        # One stream for all shapes: what a graph has freed is used again on the stream it was for.
+        self.side = side = self.side or apart()
+        counters = Counters(x.device)
         with self.taken_back(x.device):
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side), searching():
