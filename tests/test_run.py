@@ -101,7 +101,7 @@ def test_what_cannot_be_written_is_refused_in_one_sentence(tmp_path: Path, monke
 
     Usage = namedtuple("Usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 10**9, 10**6))
-    with pytest.raises(ValueError, match="1 MB free and the run needs 5 MB"):
+    with pytest.raises(ValueError, match="1\\.0 MB free and the run needs 5\\.0 MB"):
         RunFolder(tmp_path / "run").begin({}, {}, {}, needed=5 * 10**6)
 
     def full(_: int) -> None:

@@ -195,14 +195,27 @@ class RunFolder:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_aside(self.path / "probe", bytes(PROBE))
             (self.path / "probe").unlink()
-            free = shutil.disk_usage(self.path).free
         except OSError as error:
             raise unwritable(self.path, error) from None
-        if free < needed:
-            raise ValueError(
-                f"out: {self.path} has {free / 1e6:.0f} MB free and the run needs {needed / 1e6:.0f} MB; "
-                "make room or choose another folder"
-            )
+        check_room(self.path, needed, "the run needs")
+
+
+def check_room(path: Path, needed: int, why: str) -> None:
+    """Refuses a folder whose disk has not so many bytes left; it may be one that is still to be made."""
+    there = next((place for place in (path, *path.absolute().parents) if place.exists()), path)
+    try:
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        raise unwritable(path, error) from None
+    if free < needed:
+        raise ValueError(
+            f"out: {path} has {megabytes(free)} MB free and {why} {megabytes(needed)} MB; "
+            "make room or choose another folder"
+        )
+
+
+def megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f}" if count < 10e6 else f"{count / 1e6:,.0f}"
 
 
 def unwritable(path: Path, error: OSError) -> ValueError:

@@ -11,10 +11,12 @@ from torch import nn
 
 from onefold.data import Arrays, ResizedCrop, Source, from_arrays
 from onefold.engine import Result, build_network, distill_run, evaluate_run, load_teachers, train_teachers
+from onefold.engine.conduct import COPIES
 from onefold.engine.from_recipe import augmentation_of, space_of
 from onefold.metrics import evaluate_predictions
 from onefold.perturb import PIXELS
 from onefold.recipe import DataRecipe, DistillRecipe, OptimRecipe, Recipe, to_dict
+from onefold.recipes import digits
 from onefold.run import RunFolder
 
 
@@ -230,3 +232,17 @@ def test_the_space_and_the_augmentation_suit_the_data() -> None:
     torch.testing.assert_close(space.scale, 0.1 * features.x.std(0))
     floats = Arrays(torch.rand(20, 1, 4, 4), torch.arange(20) % 2)
     assert space_of(dataclasses.replace(source, train=floats)) is PIXELS
+
+
+def test_all_teachers_have_room_before_the_first_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for one, and not for two: nothing is begun, in a folder that is still to be made."""
+    usage = shutil.disk_usage(tmp_path)
+    size = COPIES * 4 * (64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=size + size // 2))
+    recipe = dataclasses.replace(
+        digits(), network="mlp", epochs=1, optim=dataclasses.replace(digits().optim, warmup_epochs=0)
+    )
+    with pytest.raises(ValueError, match=r"^out: .*/to/come has 1\.6 MB free and 2 teachers need 2\.1 MB; make room"):
+        train_teachers(dataclasses.replace(recipe, members=2), tmp_path / "to" / "come")
+    assert not list(tmp_path.iterdir())
+    assert len(train_teachers(dataclasses.replace(recipe, members=2), tmp_path / "to", members=[1])) == 1

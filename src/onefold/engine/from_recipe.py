@@ -11,7 +11,7 @@ import torch
 from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
 from onefold.engine.abreast import Going, Together, abreast, alone
-from onefold.engine.conduct import conducting
+from onefold.engine.conduct import COPIES, conducting, size_of
 from onefold.engine.device import own_randomness
 from onefold.engine.distributed.launch import device_here, world_here
 from onefold.engine.distributed.plan import by_members
@@ -28,7 +28,7 @@ from onefold.ensemble import Teachers
 from onefold.methods import Method, Perturbing, method_named, perturbation_named
 from onefold.perturb import PIXELS, InputSpace
 from onefold.recipe import Recipe, to_dict
-from onefold.run import RunFolder
+from onefold.run import RunFolder, check_room
 
 SPLIT_SEED = 0  # what is held out for validation belongs to the data, not to a run: all networks share it
 
@@ -66,6 +66,10 @@ def train_teachers(
         progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
     device = device_here(recipe.device, world)
+    if world.rank == 0:
+        net, _ = network_of(described(recipe, source) | {"classes": len(source.classes)})
+        one = COPIES * size_of(net)
+        check_room(Path(folder), one * len(todo), f"{len(todo)} teachers need" if len(todo) > 1 else "a teacher needs")
     own = todo[world.rank :: world.size] if apart else todo
     together = device.type == "cuda" and len(own) > 1 and (apart or world.size == 1)
     if together:

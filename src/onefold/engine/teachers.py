@@ -77,7 +77,8 @@ def teacher_runs(folder: Path | str, members: int | None = None) -> list[RunFold
     unfinished = [run.path.name for run in runs if not run.finished]
     if unfinished:
         raise ValueError(
-            f"teachers: {', '.join(unfinished)} in {folder} not finished; run `onefold train` again to go on"
+            f"teachers: {', '.join(unfinished)} in {folder} {'is' if len(unfinished) == 1 else 'are'} not finished; "
+            "run `onefold train` again to go on"
         )
     return runs
 
