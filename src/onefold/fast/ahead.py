@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 
+LOG = logging.getLogger(__name__)
 THREADS, NAME = 16, "compile"  # so many at most, and what they are called
 # Contexts in which Triton takes requests, innermost last. Not a ContextVar: a backward pass has a thread of its own.
 ASKED: list[contextvars.Context] = []
@@ -35,8 +37,12 @@ class Loaded(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         def loaded() -> Any:
-            kernel = fn(*args, **kwargs)
-            kernel.run  # noqa: B018
+            try:
+                kernel = fn(*args, **kwargs)
+                kernel.run  # noqa: B018
+            except Exception:  # a machine without memory or processes to spare; it is compiled when it is launched
+                LOG.debug("a kernel was not compiled ahead", exc_info=True)
+                raise
             return kernel
 
         return self.threads.submit(loaded)
@@ -74,7 +80,8 @@ def run(launch: Callable[..., Any], *args: Any, grid: Any, warmup: bool, **kwarg
     """Stands before a kernel's own `run`: launches it, or only asks for it."""
     if not ASKED:
         return launch(*args, grid=grid, warmup=warmup, **kwargs)
-    # What cannot be asked for will be compiled, or fail, when it is launched.
-    with contextlib.suppress(Exception):
+    try:
         ASKED[-1].copy().run(partial(launch, *args, grid=grid, warmup=True, **kwargs))
+    except Exception:  # it will be compiled, or fail, when it is launched
+        LOG.debug("a kernel was not asked for ahead", exc_info=True)
     return None
