@@ -40,8 +40,8 @@ class Loaded(Executor):
             try:
                 kernel = fn(*args, **kwargs)
                 kernel.run  # noqa: B018
-            except Exception:  # a machine without memory or processes to spare; it is compiled when it is launched
-                LOG.debug("a kernel was not compiled ahead", exc_info=True)
+            except Exception as error:  # a machine without memory to spare, say; it is compiled when it is launched
+                LOG.debug("a kernel was not compiled ahead: %s", repr(error))  # the error itself would hold kernels
                 raise
             return kernel
 
@@ -82,6 +82,6 @@ def run(launch: Callable[..., Any], *args: Any, grid: Any, warmup: bool, **kwarg
         return launch(*args, grid=grid, warmup=warmup, **kwargs)
     try:
         ASKED[-1].copy().run(partial(launch, *args, grid=grid, warmup=True, **kwargs))
-    except Exception:  # it will be compiled, or fail, when it is launched
-        LOG.debug("a kernel was not asked for ahead", exc_info=True)
+    except Exception as error:  # it will be compiled, or fail, when it is launched
+        LOG.debug("a kernel was not asked for ahead: %s", repr(error))
     return None
