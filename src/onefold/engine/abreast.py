@@ -42,7 +42,7 @@ def abreast(runs: Sequence[Going[Value]], device: torch.device) -> list[Value]:
     checkpoint; then the first failure is raised.
 
     A run that is about to wait for the device, as between two epochs, lets the others go ahead first, so that the
-    device has work meanwhile; two of them never wait one right after the other.
+    device has work meanwhile; as long as one is left to do so, no two wait one right after the other.
     """
     results: dict[int, Value] = {}
     failures: list[Exception] = []
