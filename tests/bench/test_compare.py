@@ -10,8 +10,8 @@ import torch
 
 from onefold.bench.cases import Case, cases_for, networks_of, pictures, rows_of
 from onefold.bench.compare import compare
-from onefold.bench.counting import count_forward
 from onefold.bench.timing import in_turn, round_seconds
+from onefold.engine.counting import count_forward
 
 CPU = torch.device("cpu")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onefold.bench.counting import Forward, Operation
 from onefold.bench.floor import Rates, floor_of, measure_rates
+from onefold.engine.counting import Forward, Operation
 
 FORWARD = Forward((Operation("a", 1000, 10, 10), Operation("b", 20, 100, 100)))
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from onefold.bench.counting import Counter, count_forward
 from onefold.data import Arrays
+from onefold.engine.counting import Counter, count_forward
 from onefold.engine.passes import passes_of, served_members
 from onefold.engine.settings import Settings
 from onefold.engine.training import Job, prepare

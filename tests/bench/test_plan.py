@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from onefold.bench.counting import count_forward
 from onefold.bench.growth import growth, rounds, variants
 from onefold.bench.measured import Measured, mean_seconds, measured
 from onefold.bench.plan import Phase, Times, Work, phase_of, times_of, work_of
 from onefold.bench.stand_in import Examples, examples_for
 from onefold.bench.stepping import stepping
 from onefold.engine import build_network
+from onefold.engine.counting import count_forward
 from onefold.engine.training import Training
 from onefold.recipe import Recipe
 from onefold.recipes import digits

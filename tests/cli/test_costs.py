@@ -26,11 +26,14 @@ def test_bench_prints_a_table_and_writes_it(tmp_path: Path, capsys: Capture) -> 
         assert f"{row['ms']:.2f}" in told.out
         assert f"{row['floor_ms']:.2f}" in told.out
     assert "a large copy" in told.err
+    assert f"wrn10x1 supervised, one: {record['rows'][0]['ms']:.2f} ms" in told.err
+    assert not out.with_name("bench.json.part").exists()
 
 
 def test_bench_keeps_what_it_has_measured(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails_under_way(case: Case, *args: Any) -> Row:
         if case.label != "supervised, one":
+            assert part.is_file(), "written before the next row is begun, which may end the process"
             raise RuntimeError("CUDA out of memory")
         return row_of(case, *args)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -236,6 +238,17 @@ def test_a_damaged_checkpoint_says_how_to_begin_anew(teachers: Path, tmp_path: P
     assert main(words) == 0
     ours, theirs = (f / "teacher-0" / "model.safetensors" for f in (tmp_path, teachers))
     assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_a_reader_that_has_gone_is_no_mistake() -> None:
+    """`onefold plan --help | head -1`."""
+    command = [sys.executable, "-m", "onefold", "train", "cifar10", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 141  # as of a program that SIGPIPE ended
 
 
 def test_a_traceback_only_with_debug(capsys: Capture) -> None:

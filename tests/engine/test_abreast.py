@@ -91,6 +91,34 @@ def test_one_that_fails_lets_the_others_finish(make_job: Any, tmp_path: Path) ->
     assert run.finished
 
 
+def test_the_next_begins_as_soon_as_one_has_ended() -> None:
+    order: list[str] = []
+
+    def run(name: str, steps: int) -> Generator[None, None, str]:
+        order.append(f"{name} begins, of {sharing()}")
+        for _ in range(steps):
+            yield
+        order.append(f"{name} ends")
+        return name
+
+    assert abreast([run("a", 9), run("b", 2), run("c", 3), run("d", 1)], CPU, most=2) == ["a", "b", "c", "d"]
+    assert order == [
+        "a begins, of 2", "b begins, of 2", "b ends", "c begins, of 2", "c ends", "d begins, of 2", "d ends", "a ends"
+    ]  # fmt: skip
+
+
+def test_after_a_failure_no_other_begins(make_job: Any, tmp_path: Path) -> None:
+    def failing() -> Generator[None, None, Any]:
+        yield
+        raise ValueError("odd")
+
+    runs = [RunFolder(tmp_path / str(k)) for k in range(2)]
+    with pytest.raises(ValueError, match="odd"):
+        abreast([failing(), *(conducting(make_job(), run) for run in runs)], CPU, most=2)
+    assert [run.finished for run in runs] == [True, False]
+    assert not runs[1].started
+
+
 def test_a_signal_stops_all_of_them_and_all_go_on(make_job: Any, tmp_path: Path) -> None:
     class Impatient:
         def update(self, done: int, *_: float) -> None:
@@ -141,12 +169,15 @@ def test_the_progress_of_several_is_told_once() -> None:
             self.messages.append(text)
 
     heard = Heard()
-    together = Together(heard, 2)
-    one, two = together.of(0, "teacher 0"), together.of(1, "teacher 1")
-    for done in (1, 2):
-        one.update(done, 2, 0.5, 0.1, 10.0)
-        two.update(done, 2, 0.5, 0.1, 10.0)
+    together = Together(heard)
+    one, two, three = (together.of(k, f"teacher {k}") for k in range(3))
+    for done in (1, 2, 3):
+        one.update(done, 3, 0.5, 0.1, 10.0)
+        two.update(done, 4, 0.5, 0.1, 5.0)
+    three.update(1, 3, 0.5, 0.1, 7.0)  # begins when the first has ended
+    two.update(4, 4, 0.5, 0.1, 5.0)
+    three.update(2, 3, 0.5, 0.1, 7.0)
     two.message("finished")
-    assert heard.updates[0] == (1, 20.0)
-    assert heard.updates[-1][0] == 2
+    # The oldest that is going on speaks, of the rate of all that are.
+    assert heard.updates == [(1, 10.0), (2, 15.0), (3, 15.0), (3, 5.0), (4, 12.0), (2, 7.0)]
     assert heard.messages == ["teacher 1: finished"]

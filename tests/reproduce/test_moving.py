@@ -86,7 +86,7 @@ class Packing(Clock):
         return False
 
 
-@pytest.mark.parametrize("moment", [27, 68, 110])
+@pytest.mark.parametrize("moment", [27, 80, 110])
 def test_packed_at_any_moment(done: Path, tmp_path: Path, moment: int) -> None:
     here, there = tmp_path / "here", tmp_path / "another" / "machine"
     here.mkdir()

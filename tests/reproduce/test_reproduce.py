@@ -6,9 +6,11 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from onefold.cli import main
+from onefold.data import Arrays, from_arrays
 from onefold.engine import Diverged, Interrupted, distill_run, train_teachers
 from onefold.engine.passes import passes_of_step
 from onefold.paper import TABLES as PAPER
@@ -16,7 +18,7 @@ from onefold.paper import entries
 from onefold.recipe import DistillRecipe, Recipe
 from onefold.recipes import cifar10, cifar100, digits
 from onefold.reproduce import TABLES, Changes, Clock, Reproduced, Table, reproduce, tasks_of
-from onefold.reproduce.carry import Outcome, carry_out, groups
+from onefold.reproduce.carry import Heading, Outcome, Work, carry_out, groups, together
 from onefold.reproduce.tables import SINGLE_KD, Setting, StudentRow
 from onefold.run import RunFolder
 
@@ -145,12 +147,27 @@ def test_passes_of_a_step(method: str, perturbation: str, passes: int) -> None:
     assert passes_of_step(recipe, student=False) == 3
 
 
-def test_groups_are_of_one_kind(tmp_path: Path) -> None:
+def test_teachers_come_before_all_students_of_a_setting(tmp_path: Path) -> None:
     tasks = tasks_of(TABLES["cifar10"], tmp_path, Changes(rows=("kd", "latentbe"), seeds=3, device="cpu"))
-    sizes = [[(task.row, task.recipe.members) for task in group] for group in groups(tasks, 2)]
-    assert all(len(set(group)) == 1 and len(group) <= 2 for group in sizes)
-    assert sum(len(group) for group in sizes) == len(tasks)
-    assert all(len(group) == 1 for group in groups(tasks, None))  # on a CPU
+    teachers, students = groups(tasks)
+    assert {task.row for task in teachers} == {"teachers"}
+    assert {task.row for task in students} == {"kd", "latentbe"}
+    assert teachers + students == tasks
+
+
+def test_as_many_at_once_as_the_largest_of_them_allows(tmp_path: Path) -> None:
+    def most(name: str, rows: tuple[str, ...], device: str = "cuda") -> list[int]:
+        tasks = tasks_of(TABLES[name], tmp_path, Changes(rows=rows, members=(4,), seeds=2))
+        classes = {"cifar10": 10, "cifar100": 100}[name]
+        data = Arrays(torch.rand(classes, 3, 32, 32), torch.arange(classes))
+        source = from_arrays(name, data, data, data, tuple(map(str, range(classes))))
+        works = [Work(group, source, Clock(), Heading(Kept(), tasks), Outcome()) for group in groups(tasks)]
+        return [together(work, torch.device(device)) for work in works]
+
+    everything = ("kd", "aekd", "latentbe-tdiv-sdiv")
+    assert most("cifar10", everything) == [4, 4]
+    assert most("cifar100", ("latentbe-tdiv-sdiv",)) == [4, 1]  # teachers of WRN28x4 still leave room
+    assert most("cifar10", everything, "cpu") == [1, 1]
 
 
 def weights(root: Path) -> dict[str, dict[str, bytes]]:
@@ -198,7 +215,9 @@ def test_several_at_once_come_out_the_same(done: Path, tmp_path: Path) -> None:
     stage = Kept()
     reproduce("tiny", tmp_path, stage=stage, table=TINY, at_once=2)
     assert weights(tmp_path / "digits") == weights(done / "digits")
-    assert stage.titles[0] == "1 of 8: digits, teacher 0 and 1 more at once"
+    assert stage.titles[:2] == ["1 of 8: digits, teacher 0", "1 of 8: digits, teacher 0 and 1 more at once"]
+    assert stage.titles[-1].startswith("8 of 8: digits, ")
+    assert "6 runs share cpu, at most 2 at a time" in stage.messages
 
 
 class Counting(Clock):
@@ -253,9 +272,11 @@ def test_one_that_diverges_does_not_hold_up_the_others(tmp_path: Path, monkeypat
 
     usual = carry.going
     monkeypatch.setattr(carry, "going", going)
-    outcome = carry_out(tasks, at_once=1, clock=Clock(), stage=Kept())
-    assert len(outcome.failures) == 2
-    assert "kd of 2, seed 0: it went up" in outcome.failures[0]
+    outcome = carry_out(tasks, at_once=2, clock=Clock(), stage=Kept())
+    assert [failure.removeprefix("digits, ") for failure in outcome.failures] == [
+        "kd of 2, seed 0: it went up",
+        "kd of 2, seed 1: it went up",
+    ]
     assert [task.row for task in tasks if not task.finished] == ["kd", "kd"]
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from onefold.bench.cases import Case, fresh, our_rounds, pictures, plain_rounds
-from onefold.bench.counting import count_forward
 from onefold.bench.floor import Rates, floor_of, measure_rates
 from onefold.bench.memory import forget_peak, peak_bytes
 from onefold.bench.timing import Rounds, cleared, finished, in_turn
+from onefold.engine.counting import count_forward
 from onefold.engine.device import own_randomness
 from onefold.engine.environment import environment
 from onefold.engine.passes import passes_of

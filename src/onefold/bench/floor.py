@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from onefold.bench.counting import Forward
 from onefold.bench.timing import repeated, round_seconds
+from onefold.engine.counting import Forward
 
 BYTES = {"bf16": 2, "float32": 4}
 UPDATE = 5 * 4  # bytes a parameter: weight, gradient and momentum are read, weight and momentum written

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from onefold.bench.counting import count_forward
 from onefold.bench.measured import Measured, measured
 from onefold.bench.stand_in import Examples
 from onefold.data.order import steps_in
+from onefold.engine.counting import count_forward
 from onefold.engine.networks import build_network
 from onefold.engine.passes import Passes, passes_of, served_members
 from onefold.engine.settings import settings_of

@@ -32,7 +32,7 @@ from onefold.cli.stopping import stoppable
 from onefold.cli.terminal import hush, hushed
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+FAILED, REFUSED, INTERRUPTED, UNHEARD = 1, 2, 130, 141
 WIDE = 140  # columns of tables that no terminal limits
 
 
@@ -56,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(end.code or 0)
     except KeyboardInterrupt:
         return failed(interrupted(words[0]), INTERRUPTED, debug)
+    except BrokenPipeError:  # whoever read what is printed has gone, as `head` does: there is nobody to tell
+        return unheard()
     except (ValueError, OSError) as error:
         return failed(sentence(error), REFUSED, debug)
     except Exception as error:
@@ -155,6 +157,16 @@ def failed(text: str, code: int, debug: bool) -> int:
             return code
     print(f"onefold: {text}", file=sys.stderr)
     return code
+
+
+def unheard() -> int:
+    """Ends quietly: what is still to be written at the end of the process goes nowhere."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return UNHEARD
 
 
 def sentence(error: ValueError | OSError) -> str:

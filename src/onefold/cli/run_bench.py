@@ -45,15 +45,31 @@ def run(request: Bench, out: Console) -> None:
 
             for table in compare(cases, device, steps=steps, told=told):
                 found = table
+                stage.message(line_of(table.rows[-1]))
+                keep(table, device, file, whole=len(table.rows) == len(cases))
             stage.count(len(cases), len(cases))
-    finally:  # what has been measured is shown and written, whatever happened to the rest
+    finally:  # what has been measured is shown, whatever happened to the rest
         if found is not None:
             show(found, device, out)
             if file is not None:
-                # Beside an earlier record, not in its place, unless it is whole.
-                path = file if len(found.rows) == len(cases) else file.with_name(f"{file.name}.part")
-                write_json(path, found.record(device))
-                say(f"written: {path}")
+                say(f"written: {file if len(found.rows) == len(cases) else part_of(file)}")
+
+
+def keep(found: Table, device: torch.device, file: Path | None, *, whole: bool) -> None:
+    """After every row, beside an earlier record and not in its place, until all are there."""
+    if file is None:
+        return
+    write_json(file if whole else part_of(file), found.record(device))
+    if whole:
+        part_of(file).unlink(missing_ok=True)
+
+
+def part_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}.part")
+
+
+def line_of(row: Row) -> str:
+    return f"{row.network} {row.step}: {row.ms:.2f} ms, plain {row.plain_ms:.1f} ms, {row.ratio:.2f} times as fast"
 
 
 def show(found: Table, device: torch.device, out: Console) -> None:

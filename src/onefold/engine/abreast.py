@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -34,12 +35,13 @@ def alone(run: Going[Value]) -> Value:
             return result
 
 
-def abreast(runs: Sequence[Going[Value]], device: torch.device) -> list[Value]:
-    """Takes a step of each run in turn, until all have come to their end.
+def abreast(runs: Sequence[Going[Value]], device: torch.device, most: int | None = None) -> list[Value]:
+    """Takes a step of each run in turn, until all have come to their end; of more than `most`, the next begins as soon
+    as one has ended.
 
     Every run has random numbers of its own, which stand where it left them, and on a GPU a stream of its own: it comes
-    out as if it had been alone. One that fails, or is told to stop, lets the others come to their end, or to their
-    checkpoint; then the first failure is raised.
+    out as if it had been alone. After one that fails, or is told to stop, no other begins, and those that have come to
+    their end, or to their checkpoint; then the first failure is raised.
 
     A run that is about to wait for the device, as between two epochs, lets the others go ahead first, so that the
     device has work meanwhile; as long as one is left to do so, no two wait one right after the other.
@@ -49,7 +51,8 @@ def abreast(runs: Sequence[Going[Value]], device: torch.device) -> list[Value]:
     before = generator_states(device)
     states = [before for _ in runs]
     streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in runs]
-    going = list(range(len(runs)))
+    later = deque(range(len(runs)))
+    going = [later.popleft() for _ in range(min(most or len(runs), len(runs)))]
     waiting: dict[int, int] = {}  # since which turn
     turn = waited = 0
 
@@ -63,6 +66,8 @@ def abreast(runs: Sequence[Going[Value]], device: torch.device) -> list[Value]:
         except StopIteration as end:
             results[k] = end.value
             going.remove(k)
+            if later and not failures:
+                going.append(later.popleft())
         except Exception as failure:
             failures.append(failure)
             going.remove(k)
@@ -106,19 +111,19 @@ def on(stream: torch.cuda.Stream | None) -> Any:
 class Together:
     """The progress of several runs as that of one: the first still going speaks for all."""
 
-    def __init__(self, progress: Progress, count: int) -> None:
-        self.progress, self.count = progress, count
-        self.steps = [(0, 0)] * count
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.rates: dict[int, float] = {}  # of those that have begun and not ended
 
     def of(self, k: int, name: str) -> Progress:
         return Member(self, k, name)
 
     def update(self, k: int, done: int, total: int, loss: float, lr: float, rate: float) -> None:
-        self.steps[k] = done, total
-        first = next((m for m, (d, t) in enumerate(self.steps) if t == 0 or d < t), k)
-        if k == first or all(d == t for d, t in self.steps):
-            going = sum(t == 0 or d < t for d, t in self.steps)
-            self.progress.update(done, total, loss, lr, rate * max(going, 1))
+        self.rates[k] = rate
+        if k == min(self.rates):
+            self.progress.update(done, total, loss, lr, sum(self.rates.values()))
+        if done == total:
+            del self.rates[k]
 
 
 class Member:

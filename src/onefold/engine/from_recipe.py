@@ -11,6 +11,7 @@ import torch
 from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
 from onefold.engine.abreast import Going, Together, abreast, alone
+from onefold.engine.at_once import at_once
 from onefold.engine.conduct import COPIES, conducting, size_of
 from onefold.engine.device import own_randomness
 from onefold.engine.distributed.launch import device_here, world_here
@@ -71,16 +72,18 @@ def train_teachers(
         one = COPIES * size_of(net)
         check_room(Path(folder), one * len(todo), f"{len(todo)} teachers need" if len(todo) > 1 else "a teacher needs")
     own = todo[world.rank :: world.size] if apart else todo
-    together = device.type == "cuda" and len(own) > 1 and (apart or world.size == 1)
+    most = side_by_side(recipe, source, device, student=False) if apart or world.size == 1 else 1
+    together = most > 1 and len(own) > 1
     if together:
-        progress.message(f"teachers {', '.join(map(str, own))} are trained side by side on {device}")
-    shared = Together(progress, len(own))
+        many = f", {most} at a time" if most < len(own) else ""
+        progress.message(f"teachers {', '.join(map(str, own))} are trained side by side on {device}{many}")
+    shared = Together(progress)
     going = {}
     for place, m in enumerate(own, 1):
         said = shared.of(place - 1, f"teacher {m}") if together else progress
         going[m] = teaching(recipe, runs[m], m, source, device, ALONE if apart else world, said, log)
     if together:
-        done |= dict(zip(going, abreast(list(going.values()), device), strict=True))
+        done |= dict(zip(going, abreast(list(going.values()), device, most), strict=True))
     else:
         for place, m in enumerate(own, 1):
             progress.message(f"teacher {m} ({place} of {len(own)})")
@@ -89,6 +92,12 @@ def train_teachers(
         world.wait()
         done |= {m: found(runs[m], recipe, {"kind": "teacher", "member": m}, Silent(), world) for m in todo}
     return [result for result in done.values() if result is not None]
+
+
+def side_by_side(recipe: Recipe, source: Source, device: torch.device, *, student: bool) -> int:
+    """How many of a recipe's runs share a device."""
+    net, example = network_of(described(recipe, source) | {"classes": len(source.classes)})
+    return at_once(net, example, recipe, device, student=student)
 
 
 def teaching(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,17 +12,13 @@ import torch
 
 from onefold.data import Source
 from onefold.engine import Diverged, Interrupted, Progress, Result
-from onefold.engine.abreast import Going, Together, Value, abreast
+from onefold.engine.abreast import Going, Together, abreast
 from onefold.engine.device import device_named
 from onefold.engine.distributed.world import ALONE
-from onefold.engine.from_recipe import distilling, loaded, teaching
+from onefold.engine.from_recipe import distilling, loaded, side_by_side, teaching
 from onefold.engine.signals import ask_to_stop
-from onefold.recipe import Recipe
 from onefold.reproduce.plan import Task
 from onefold.run import RunFolder
-
-SMALL = re.compile(r"wrn\d+x1|mlp")  # networks that leave most of a GPU idle
-AT_ONCE = 4
 
 
 class Stage(Progress, Protocol):
@@ -61,7 +56,7 @@ def carry_out(tasks: Sequence[Task], *, at_once: int | None, clock: Clock, stage
     for task in () if clock.over() else todo:
         name = task.recipe.data.source
         sources[name] = sources[name] if name in sources else loaded(task.recipe, ALONE)
-    for group in groups(todo, at_once):
+    for group in groups(todo):
         ready = [task for task in group if all(RunFolder(needed).finished for needed in task.needs)]
         outcome.failures += [f"{task.title}: its teachers are not there" for task in group if task not in ready]
         if clock.over():
@@ -69,28 +64,78 @@ def carry_out(tasks: Sequence[Task], *, at_once: int | None, clock: Clock, stage
             break
         if not ready:
             continue
-        done = sum(task.finished for task in tasks)
-        names = ready[0].title if len(ready) == 1 else f"{ready[0].title} and {len(ready) - 1} more at once"
-        stage.title(f"{done + 1} of {len(tasks)}: {names}")
+        work = Work(ready, sources[ready[0].recipe.data.source], clock, Heading(stage, tasks), outcome)
         try:
-            run_together(ready, sources[ready[0].recipe.data.source], clock, stage)
+            run_together(work, at_once)
         except Interrupted:
             if not clock.over():
                 raise
-        except Diverged as failure:
-            outcome.failures.append(f"{ready[0].title}: {failure}")
         if clock.over() and not all(task.finished for task in ready):
             outcome.stopped = True
             break
     return outcome
 
 
-def run_together(tasks: Sequence[Task], source: Source, clock: Clock, stage: Stage) -> list[Result]:
-    device = device_named(tasks[0].recipe.device)
-    shared = Together(stage, len(tasks))
-    said: list[Progress] = [stage] if len(tasks) == 1 else [shared.of(k, task.title) for k, task in enumerate(tasks)]
-    each = [until(going(task, source, device, told), clock) for task, told in zip(tasks, said, strict=True)]
-    return abreast(each, device)
+class Heading:
+    """Which runs are going on."""
+
+    def __init__(self, stage: Stage, tasks: Sequence[Task]) -> None:
+        self.stage, self.tasks = stage, tasks
+        self.going: list[Task] = []
+
+    def begun(self, task: Task) -> None:
+        self.going.append(task)
+        self.say()
+
+    def ended(self, task: Task) -> None:
+        self.going.remove(task)
+        self.say()
+
+    def say(self) -> None:
+        if self.going:
+            done = sum(task.finished for task in self.tasks)
+            more = f" and {len(self.going) - 1} more at once" if len(self.going) > 1 else ""
+            self.stage.title(f"{done + 1} of {len(self.tasks)}: {self.going[0].title}{more}")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Runs that may share a device, and who is to know of them."""
+
+    tasks: Sequence[Task]
+    source: Source
+    clock: Clock
+    heading: Heading
+    outcome: Outcome
+
+
+def run_together(work: Work, at_once: int | None) -> None:
+    """As many at a time as the device takes; the next begins as soon as one has ended."""
+    device = device_named(work.tasks[0].recipe.device)
+    most = together(work, device) if at_once is None else at_once
+    stage, shared = work.heading.stage, Together(work.heading.stage)
+    said = [
+        shared.of(k, task.title) if most > 1 and len(work.tasks) > 1 else stage for k, task in enumerate(work.tasks)
+    ]
+    if most > 1 and len(work.tasks) > 1:
+        stage.message(f"{len(work.tasks)} runs share {device}, at most {most} at a time")
+    abreast([carried(work, task, device, told) for task, told in zip(work.tasks, said, strict=True)], device, most)
+
+
+def carried(work: Work, task: Task, device: torch.device, progress: Progress) -> Going[None]:
+    """A run until it ends or the time is over, when it is asked to save itself; one that diverges is noted."""
+    if work.clock.over():
+        return
+    work.heading.begun(task)
+    try:
+        for about_to_wait in going(task, work.source, device, progress):
+            if work.clock.over():
+                ask_to_stop()
+            yield about_to_wait
+    except Diverged as failure:
+        work.outcome.failures.append(f"{task.title}: {failure}")
+    finally:
+        work.heading.ended(task)
 
 
 def going(task: Task, source: Source, device: torch.device, progress: Progress) -> Going[Result]:
@@ -100,32 +145,14 @@ def going(task: Task, source: Source, device: torch.device, progress: Progress) 
     return teaching(task.recipe, RunFolder(task.run), task.member, source, device, ALONE, progress)
 
 
-def until(run: Going[Value], clock: Clock) -> Going[Value]:
-    """The run as it is; when the time is over, it is asked to save itself and to stop."""
-    while True:
-        try:
-            about_to_wait = next(run)
-        except StopIteration as end:
-            result: Value = end.value
-            return result
-        if clock.over():
-            ask_to_stop()
-        yield about_to_wait
+def groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
+    """Runs that need nothing of each other: the teachers of a setting, then its students."""
+    for _, same in itertools.groupby(tasks, lambda task: (task.recipe.name, task.recipe.data, task.member is None)):
+        yield list(same)
 
 
-def groups(tasks: Sequence[Task], at_once: int | None) -> Iterator[list[Task]]:
-    """Runs of equal cost, so that those that go on together end together."""
-
-    def alike(task: Task) -> tuple[str, str, int, bool]:
-        return task.recipe.name, task.row, task.recipe.members, task.member is None
-
-    for _, same in itertools.groupby(tasks, alike):
-        kind = list(same)
-        size = together(kind[0].recipe) if at_once is None else at_once
-        for begin in range(0, len(kind), size):
-            yield kind[begin : begin + size]
-
-
-def together(recipe: Recipe) -> int:
-    """How many runs a device takes at once, if nobody says."""
-    return AT_ONCE if device_named(recipe.device).type == "cuda" and SMALL.fullmatch(recipe.network) else 1
+def together(work: Work, device: torch.device) -> int:
+    """How many a device takes at once, if nobody says: as many as suit the largest of them."""
+    kinds = {(task.row, task.recipe.members): task for task in work.tasks}
+    each = (side_by_side(task.recipe, work.source, device, student=task.member is None) for task in kinds.values())
+    return min(each) if device.type == "cuda" else 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 TILE = 2048  # elements that a program of 256 threads holds at once: few registers, many programs to a processor
-SUMMED = 4096  # the same where it sums: there are fewer programs then, so that each has to have more under way
+SUMMED = 8192  # the same where it sums: there are fewer programs then, so that each has to have more under way
 REDUCED = 2048  # sums that the last program adds up at once: more take registers that all programs then have
 SUM_CHANNELS = 32  # of a program that sums: 64 bytes of a row; the last one of a block has the fewer sums to add up
-STAGES = 1  # tiles under way in a program that sums
-PROGRAMS = 256  # about two for each processor of an H100 or H200; a reduction has as many parts
+STAGES = 3  # tiles under way in a program that sums
+PROGRAMS = 132  # that sum: one for each processor of an H100 or H200; a reduction has as many parts
 CHANNELS = 16  # of a table that a kernel of its own makes
 
 
