@@ -195,7 +195,7 @@ class Reproduce:
     minutes: float | None = None
     """stop after so long with everything saved; the same command goes on"""
     at_once: int | None = None
-    """runs side by side on the device; 4 of small networks on a GPU, else 1, if nothing is said"""
+    """runs side by side on the device; on a GPU 4 where a step is small, else 1, if nothing is said"""
     epochs: int | None = None
     """another length than the paper's, in folders of its own and not compared with the paper"""
     device: str = "auto"
