@@ -22,7 +22,7 @@ from onefold.report.grids import metrics_of
 from onefold.report.page import pictures_of, slug
 from onefold.report.pictures.render import save_picture
 from onefold.reproduce import TABLES
-from onefold.reproduce.standing import Standing, by_nll, near, standings, teachers_standings
+from onefold.reproduce.standing import Standing, by_nll, near, short_of, standings, teachers_standings
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
@@ -101,12 +101,23 @@ def page(kept: Kept) -> str:
 def students(name: str, kept: Kept) -> Lines:
     """One row for each method that the paper has, whether it was run or not."""
     every = standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
-    return [f"### Students of DE-{TEACHERS}", "", *compared("method", every), *by_nll(every), ""]
+    return [f"### Students of DE-{TEACHERS}", "", *compared("method", every), *told(every)]
 
 
 def teachers(name: str, kept: Kept) -> Lines:
     every = teachers_standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
-    return [f"### Teachers and their ensembles, DE-1 to DE-{TEACHERS}", "", *compared("network", every)]
+    return [
+        f"### Teachers and their ensembles, DE-1 to DE-{TEACHERS}",
+        "",
+        *compared("network", every),
+        *told(every, ()),
+    ]
+
+
+def told(every: Sequence[Standing], order: Sequence[Standing] | None = None) -> Lines:
+    """What falls short of the paper, and whether the order is the paper's."""
+    said = [*short_of(every, METRICS), *by_nll(every if order is None else order)]
+    return [part for sentence in said for part in (sentence, "")]
 
 
 def compared(first: str, every: Sequence[Standing]) -> Lines:
@@ -184,7 +195,8 @@ def block(kept: Kept) -> str:
         done = [one for one in (single, ensemble, *every) if one.row is not None]
         lines += [line(one.label, *map(beside, one.numbers(BRIEF))) for one in done]
         missing = [one.label for one in every if one.row is None]
-        lines += ["", f"Not finished yet: {', '.join(missing)}." if missing else "", ""]
+        lines += ["", *told(done, every)]
+        lines += [f"Not finished yet: {', '.join(missing)}.", ""] if missing else []
     return "\n".join(lines).strip("\n")
 
 

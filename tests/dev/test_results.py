@@ -208,3 +208,26 @@ def test_within_two_deviations_or_better() -> None:
         assert near(Number(value, paper=nll), COLUMNS[1]) is wanted
     assert near(Number(0.2, paper=dataclasses.replace(nll, std=None)), COLUMNS[1]) is None
     assert near(Number(None, paper=nll), COLUMNS[1]) is None
+
+
+def test_what_falls_short_is_said_with_how_far_it_is() -> None:
+    from onefold.report import COLUMNS
+    from onefold.report.grid import Number
+    from onefold.reproduce.standing import Standing, short_of
+
+    paper = found("CIFAR-10", "WRN28x1", "KD", "DE-4")  # 93.70 ± 0.10, 0.270 ± 0.004
+
+    class Ours(Standing):
+        cells: tuple[Number, ...] = ()
+
+        def numbers(self, columns: object) -> tuple[Number, ...]:  # noqa: ARG002
+            return self.cells
+
+    row = Ours("KD", "seed", None, {}, ())
+    object.__setattr__(row, "cells", (Number(93.4, 0.2, 2, paper["ACC"]), Number(0.2, None, 4, paper["NLL"])))
+    wanted = "KD in ACC % (93.40 for 93.70 ± 0.10, 1.5 of our own deviations away)"
+    assert short_of([row], COLUMNS[:2]) == [f"Short of the paper by more than two of its deviations: {wanted}."]
+    object.__setattr__(row, "cells", (Number(93.7, 0.2, 2, paper["ACC"]), Number(0.3, None, 4, paper["NLL"])))
+    assert short_of([row], COLUMNS[:2])[0].endswith("KD in NLL (0.3000 for 0.270 ± 0.004).")
+    object.__setattr__(row, "cells", (Number(None), Number(0.27, None, 4, paper["NLL"])))
+    assert short_of([row], COLUMNS[:2]) == []

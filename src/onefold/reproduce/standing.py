@@ -51,6 +51,18 @@ def near(cell: Number, column: Column) -> bool | None:
     return None if distance is None else (-distance if column.better == "higher" else distance) <= NEAR
 
 
+def short_of(every: Sequence[Standing], columns: Sequence[Column]) -> list[str]:
+    """A sentence on the numbers that are worse than the paper's by more than two of its deviations."""
+    missed = []
+    for one in every:
+        for cell, column in zip(one.numbers(columns), columns, strict=True):
+            if near(cell, column) is False and cell.mean is not None and cell.paper is not None:
+                apart = abs(cell.mean - cell.paper.mean)
+                own = f", {apart / cell.deviation:.1f} of our own deviations away" if cell.deviation else ""
+                missed.append(f"{one.label} in {column.title} ({cell.text} for {cell.papers}{own})")
+    return [f"Short of the paper by more than two of its deviations: {'; '.join(missed)}."] if missed else []
+
+
 def by_nll(every: Sequence[Standing]) -> list[str]:
     """A sentence on the order of the methods by NLL, ours and the paper's, where there are two."""
     done = {one.label: (one.row.mean("nll") or 0.0, one.paper["nll"].mean) for one in every if one.row and one.paper}
