@@ -15,7 +15,8 @@ from onefold.fast.kernels.compiled import jit
 CHANNELS = (16, 32)  # above this cuDNN is faster (measured on an H200, dev/LOG.md)
 SAME_SIZE = Settings([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 PIXELS = 128
-PROGRAMS = 132  # for the gradient of the weights; one for each processor of an H100 or H200
+# For the gradient of the weights; the programs are one for each processor of an H100 or H200.
+SUMMED, PROGRAMS = 64, 132
 
 
 @jit
@@ -126,11 +127,11 @@ def few_channels_weight_gradient(g: Tensor, x: Tensor) -> Tensor:
     """The gradient of the weights in float32, channels innermost."""
     (n, c, height, width), k = x.shape, g.shape[1]
     pixels = n * height * width
-    chunk = -(-pixels // (PROGRAMS * PIXELS)) * PIXELS
+    chunk = -(-pixels // (PROGRAMS * SUMMED)) * SUMMED
     programs = -(-pixels // chunk)
     partial = x.new_empty((programs, k, 3, 3, c), dtype=torch.float32)
     weight_gradient_kernel[(programs, 3)](
-        x, g, partial, pixels, chunk, height, width, C=c, K=k, PIXELS=PIXELS, num_warps=1
+        x, g, partial, pixels, chunk, height, width, C=c, K=k, PIXELS=SUMMED, num_warps=1
     )
     total = x.new_empty((k, 3, 3, c), dtype=torch.float32)
     total_kernel[(-(-total.numel() // 32),)](partial, total, programs, total.numel(), SIZE=32, ROWS=64, num_warps=4)
