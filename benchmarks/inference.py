@@ -97,7 +97,9 @@ def main() -> None:
     parser.add_argument("--network", type=int, default=1, help="width k of WRN28xk")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--onnx", action="store_true")
+    parser.add_argument("--no-eager", action="store_true")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
     parser.add_argument("--seconds", type=float, default=5.0, help="for each way and batch")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -105,9 +107,10 @@ def main() -> None:
     nets = networks(args.network)
     table = []
     with tempfile.TemporaryDirectory() as folder:
-        for how in ["eager", *([] if args.no_compile else ["compiled"]), *(["onnx on the CPU"] if args.onnx else [])]:
+        wanted = {"eager": not args.no_eager, "compiled": not args.no_compile, "onnx on the CPU": args.onnx}
+        for how in (how for how, asked in wanted.items() if asked):
             device = torch.device("cpu" if how.startswith("onnx") else args.device)
-            for batch in BATCHES:
+            for batch in args.batches:
                 x = torch.rand(batch, 3, 32, 32, device=device)
                 ways: dict[str, Callable[[], object]] = {}
                 for name, net in nets.items():
@@ -115,7 +118,7 @@ def main() -> None:
                     if how.startswith("onnx"):
                         ways[name] = onnx_session(net, x, Path(folder))
                     else:
-                        called: Callable[..., object] = torch.compile(net) if how == "compiled" else net
+                        called: Callable[..., object] = torch.compile(net, dynamic=False) if how == "compiled" else net
                         ways[name] = partial(called, x)
                 times = rounds(ways, args.seconds)
                 close = rounds({name: ways[name] for name in (PLAIN, COLLAPSED)}, args.seconds)
