@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 TILE = 2048  # elements that a program of 256 threads holds at once: few registers, many programs to a processor
-SUMMED = 8192  # the same where it sums: there are fewer programs then, so that each has to have more under way
+SUMMED = 8192  # the same where it sums and an element has two bytes: fewer programs, each with more under way
 REDUCED = 2048  # sums that the last program adds up at once: more take registers that all programs then have
 SUM_CHANNELS = 32  # of a program that sums: 64 bytes of a row; the last one of a block has the fewer sums to add up
 STAGES = 3  # tiles under way in a program that sums
@@ -24,7 +24,8 @@ class Grid:
         self.channels = y.shape[1]
         self.rows = y.numel() // (members * self.channels)
         tile_channels = min(power_of_two(self.channels), SUM_CHANNELS if sums else 64)
-        tile_rows = (SUMMED if sums else TILE) // tile_channels
+        # Tiles under way lie in shared memory, of which smaller devices have 100 KB: wide elements are the fewer.
+        tile_rows = max((SUMMED * 2 // y.element_size() if sums else TILE) // tile_channels, 1)
         self.blocks = -(-self.channels // tile_channels)
         tiles = -(-self.rows // tile_rows)
         splits = max(1, (PROGRAMS if sums else 4 * PROGRAMS) // (members * self.blocks))
