@@ -240,15 +240,25 @@ def test_a_damaged_checkpoint_says_how_to_begin_anew(teachers: Path, tmp_path: P
     assert ours.read_bytes() == theirs.read_bytes()
 
 
-def test_a_reader_that_has_gone_is_no_mistake() -> None:
-    """`onefold plan --help | head -1`."""
-    command = [sys.executable, "-m", "onefold", "train", "cifar10", "--help"]
+@pytest.mark.parametrize("words", ["", "--help", "train cifar10 --help", "reproduce cifar10 --dry-run"])
+def test_a_reader_that_has_gone_is_no_mistake(words: str) -> None:
+    """`onefold train --help | head -1`: what argparse prints, what rich does, and our own."""
+    command = [sys.executable, "-m", "onefold", *words.split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 141  # as of a program that SIGPIPE ended
+
+
+def test_another_broken_pipe_is_told(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    monkeypatch.setattr(run_train, "train_teachers", fail)
+    assert main(["train", "digits", *QUICK]) == 2
+    assert "broken pipe" in capfd.readouterr().err
 
 
 def test_a_traceback_only_with_debug(capsys: Capture) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+import weakref
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -170,14 +172,107 @@ def test_the_progress_of_several_is_told_once() -> None:
 
     heard = Heard()
     together = Together(heard)
-    one, two, three = (together.of(k, f"teacher {k}") for k in range(3))
-    for done in (1, 2, 3):
-        one.update(done, 3, 0.5, 0.1, 10.0)
-        two.update(done, 4, 0.5, 0.1, 5.0)
-    three.update(1, 3, 0.5, 0.1, 7.0)  # begins when the first has ended
-    two.update(4, 4, 0.5, 0.1, 5.0)
-    three.update(2, 3, 0.5, 0.1, 7.0)
-    two.message("finished")
-    # The oldest that is going on speaks, of the rate of all that are.
-    assert heard.updates == [(1, 10.0), (2, 15.0), (3, 15.0), (3, 5.0), (4, 12.0), (2, 7.0)]
-    assert heard.messages == ["teacher 1: finished"]
+    told = [together.of(k, f"teacher {k}") for k in range(3)]
+
+    def run(k: int, steps: int, rate: float) -> Generator[None, None, None]:
+        for done in range(1, steps + 1):
+            told[k].update(done, steps, 0.5, 0.1, rate)
+            yield
+        if k == 1:
+            raise ValueError("odd")
+
+    runs = [together.following(k, run(k, *each)) for k, each in enumerate([(2, 10.0), (3, 5.0), (4, 7.0)])]
+    with pytest.raises(ValueError, match="odd"):
+        abreast(runs, CPU, failed=together.failed)
+    told[2].message("finished")
+    # The oldest that is going on speaks, of the rate of all that are; one that has failed is silent, and said so.
+    assert heard.updates == [(1, 10.0), (2, 22.0), (3, 12.0), (4, 7.0)]
+    assert heard.messages == ["teacher 1: ValueError: odd; no other run begins", "teacher 2: finished"]
+    assert together.rates == {}
+
+
+class Held:
+    """What a run holds on the device."""
+
+
+def test_a_run_that_failed_holds_nothing_while_others_go_on() -> None:
+    alive: list[weakref.ref[Held]] = []
+    seen: list[bool] = []
+
+    def failing() -> Generator[None, None, None]:
+        held = Held()
+        alive.append(weakref.ref(held))
+        yield
+        try:
+            raise MemoryError("none left")
+        except MemoryError as error:
+            raise ValueError(f"odd {held}") from error
+
+    def other() -> Generator[None, None, None]:
+        for _ in range(5):
+            yield
+            seen.append(alive[0]() is not None)
+
+    with pytest.raises(ValueError, match="odd"):
+        abreast([failing(), other()], CPU)
+    assert seen == 5 * [False]
+
+
+def test_whoever_could_not_save_itself_is_told_before_who_was_stopped() -> None:
+    def stopped(failure: Exception) -> Generator[None, None, None]:
+        yield
+        raise failure
+
+    runs = [stopped(Interrupted("stopped", signal.SIGTERM)), stopped(OSError("no room on the disk"))]
+    with pytest.raises(OSError, match="no room"):
+        abreast(runs, CPU)
+
+
+def test_nobody_is_left_halfway(make_job: Any, tmp_path: Path) -> None:
+    """As after a second Ctrl-C, whose traceback a notebook keeps."""
+
+    def impatient() -> Generator[None, None, Any]:
+        yield
+        torch.rand(3)
+        raise KeyboardInterrupt
+
+    run = RunFolder(tmp_path / "run")
+    handler, job = signal.getsignal(signal.SIGTERM), make_job()
+    state = torch.get_rng_state()
+    with pytest.raises(KeyboardInterrupt) as kept:
+        abreast([conducting(job, run), impatient()], CPU)
+    assert signal.getsignal(signal.SIGTERM) == handler
+    with pytest.raises(KeyboardInterrupt):
+        abreast([impatient()], CPU)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert abreast([conducting(make_job(), run)], CPU)[0].folder == run.path
+    assert kept.value is not None
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_signal_while_one_is_finished_stops_the_others(
+    make_job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Runs of equal length end together: one evaluates its last network while another is about to."""
+    module = importlib.import_module("onefold.engine.conduct")
+    usual, sent = module.finish, list[Any]()
+
+    def finish(*args: Any, **kwargs: Any) -> Any:
+        if not sent:
+            sent.append(signal.getsignal(signal.SIGTERM))
+            os.kill(os.getpid(), signal.SIGTERM)
+        return usual(*args, **kwargs)
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "finish", finish)
+    folders = [RunFolder(tmp_path / str(k)) for k in range(3)]
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        with pytest.raises((Interrupted, KeyboardInterrupt)):
+            abreast([conducting(make_job(seed=k), run) for k, run in enumerate(folders)], CPU, most=most)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not folders[2].started
+    assert sum(run.finished for run in folders) == (1 if most == 2 else 0)

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import select
 import signal
 import sys
 import threading
@@ -29,7 +30,7 @@ from onefold.cli.requests import (
     Train,
 )
 from onefold.cli.stopping import stoppable
-from onefold.cli.terminal import hush, hushed
+from onefold.cli.terminal import Speaker, hush, hushed
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, INTERRUPTED, UNHEARD = 1, 2, 130, 141
@@ -42,22 +43,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     tolerate()
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    if not words or words[0] in HELP:
-        print(overview())
-        return 0 if words else REFUSED
     try:
+        if not words or words[0] in HELP:
+            print(overview(), flush=True)
+            return 0 if words else REFUSED
         with stoppable():
             with loading():
                 request = parse(words)
             if several():
                 join()
             carry_out(request, console())
+        sys.stdout.flush()
     except SystemExit as end:  # help was asked for, or everything has been said
         return int(end.code or 0)
     except KeyboardInterrupt:
         return failed(interrupted(words[0]), INTERRUPTED, debug)
-    except BrokenPipeError:  # whoever read what is printed has gone, as `head` does: there is nobody to tell
-        return unheard()
+    except BrokenPipeError as error:  # whoever read what is printed has gone, as `head` does: there is nobody to tell
+        return UNHEARD if unheard() else failed(sentence(error), REFUSED, debug)
     except (ValueError, OSError) as error:
         return failed(sentence(error), REFUSED, debug)
     except Exception as error:
@@ -122,6 +124,8 @@ def join() -> None:
 
 def tolerate() -> None:
     """A terminal that does not know an arrow, or the name of a folder, shows a question mark for it."""
+    if sys.stdout is None:  # closed by whoever called
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -142,8 +146,8 @@ def loading() -> Iterator[None]:
 
 def console() -> Console:
     """Where results go."""
-    out = Console(quiet=hushed())
-    return out if out.is_terminal else Console(width=WIDE, quiet=hushed())
+    out = Speaker(quiet=hushed())
+    return out if out.is_terminal else Speaker(width=WIDE, quiet=hushed())
 
 
 def failed(text: str, code: int, debug: bool) -> int:
@@ -159,14 +163,19 @@ def failed(text: str, code: int, debug: bool) -> int:
     return code
 
 
-def unheard() -> int:
-    """Ends quietly: what is still to be written at the end of the process goes nowhere."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    return UNHEARD
+def unheard() -> bool:
+    """Whether nobody reads what is printed; what is still to be written at the end then goes nowhere."""
+    gone = [stream for stream in (sys.stdout, sys.stderr) if left(stream.fileno())]
+    for stream in gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return bool(gone)
+
+
+def left(number: int) -> bool:
+    """Whether the other end of a pipe has been closed."""
+    poll = select.poll()
+    poll.register(number, select.POLLERR)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def sentence(error: ValueError | OSError) -> str:

@@ -35,6 +35,7 @@ def run(request: Bench, out: Console) -> None:
     cases = cases_for(device, request.network, request.batch)
     fresh(cases[0])  # an unknown network is refused now
     found: Table | None = None
+    kept: Path | None = None
     try:
         with display() as shown:
             stage = shown.stage("bench")
@@ -45,27 +46,25 @@ def run(request: Bench, out: Console) -> None:
 
             for table in compare(cases, device, steps=steps, told=told):
                 found = table
+                kept = keep(table, device, file, whole=len(table.rows) == len(cases))
                 stage.message(line_of(table.rows[-1]))
-                keep(table, device, file, whole=len(table.rows) == len(cases))
             stage.count(len(cases), len(cases))
     finally:  # what has been measured is shown, whatever happened to the rest
         if found is not None:
             show(found, device, out)
-            if file is not None:
-                say(f"written: {file if len(found.rows) == len(cases) else part_of(file)}")
+            if kept is not None:
+                say(f"written: {kept}")
 
 
-def keep(found: Table, device: torch.device, file: Path | None, *, whole: bool) -> None:
-    """After every row, beside an earlier record and not in its place, until all are there."""
+def keep(found: Table, device: torch.device, file: Path | None, *, whole: bool) -> Path | None:
+    """After every row, beside an earlier record and not in its place, until all are there; where it is."""
     if file is None:
-        return
-    write_json(file if whole else part_of(file), found.record(device))
+        return None
+    part = file.with_name(f"{file.name}.part")
+    write_json(file if whole else part, found.record(device))
     if whole:
-        part_of(file).unlink(missing_ok=True)
-
-
-def part_of(file: Path) -> Path:
-    return file.with_name(f"{file.name}.part")
+        part.unlink(missing_ok=True)
+    return file if whole else part
 
 
 def line_of(row: Row) -> str:

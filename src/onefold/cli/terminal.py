@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from types import TracebackType
 from typing import Protocol, Self
@@ -23,6 +25,13 @@ def hush() -> None:
 
 def hushed() -> bool:
     return bool(HUSHED)
+
+
+class Speaker(Console):
+    """Rich's console, which would end the process by itself where nobody listens any more."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 class Stage(Protocol):
@@ -51,7 +60,7 @@ class Display(Protocol):
 
 def display(console: Console | None = None) -> Display:
     """Bars where there is a terminal to draw them on."""
-    console = Console(stderr=True, quiet=hushed()) if console is None else console
+    console = Speaker(stderr=True, quiet=hushed()) if console is None else console
     return Bars(console) if console.is_terminal else Lines(console)
 
 
@@ -61,7 +70,7 @@ def described(loss: float, lr: float, rate: float) -> str:
 
 def say(text: str) -> None:
     """A sentence beside the results."""
-    Console(stderr=True, quiet=hushed()).print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    Speaker(stderr=True, quiet=hushed()).print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 class Bars:

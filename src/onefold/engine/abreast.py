@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import traceback
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
 
 from onefold.engine.pack import generator_states, set_generator_states
 from onefold.engine.progress import Progress
+from onefold.engine.signals import Interrupted, asked_to_stop
+from onefold.fast.streams import apart
 
 Value = TypeVar("Value")
 # Yields after every step, and returns what came out; yields True where it is about to wait for the device.
@@ -35,13 +39,18 @@ def alone(run: Going[Value]) -> Value:
             return result
 
 
-def abreast(runs: Sequence[Going[Value]], device: torch.device, most: int | None = None) -> list[Value]:
+def abreast(
+    runs: Sequence[Going[Value]],
+    device: torch.device,
+    most: int | None = None,
+    failed: Callable[[int, Exception], None] = lambda _run, _failure: None,
+) -> list[Value]:
     """Takes a step of each run in turn, until all have come to their end; of more than `most`, the next begins as soon
     as one has ended.
 
     Every run has random numbers of its own, which stand where it left them, and on a GPU a stream of its own: it comes
-    out as if it had been alone. After one that fails, or is told to stop, no other begins, and those that have come to
-    their end, or to their checkpoint; then the first failure is raised.
+    out as if it had been alone. After one that fails, which is told at once, or that is told to stop, no other begins,
+    and those that have come to their end, or to their checkpoint; then the failure is raised.
 
     A run that is about to wait for the device, as between two epochs, lets the others go ahead first, so that the
     device has work meanwhile; as long as one is left to do so, no two wait one right after the other.
@@ -50,9 +59,9 @@ def abreast(runs: Sequence[Going[Value]], device: torch.device, most: int | None
     failures: list[Exception] = []
     before = generator_states(device)
     states = [before for _ in runs]
-    streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in runs]
     later = deque(range(len(runs)))
     going = [later.popleft() for _ in range(min(most or len(runs), len(runs)))]
+    streams = {k: apart() if device.type == "cuda" else None for k in going}
     waiting: dict[int, int] = {}  # since which turn
     turn = waited = 0
 
@@ -66,30 +75,50 @@ def abreast(runs: Sequence[Going[Value]], device: torch.device, most: int | None
         except StopIteration as end:
             results[k] = end.value
             going.remove(k)
-            if later and not failures:
+            if later and not failures and not asked_to_stop():
                 going.append(later.popleft())
+                streams[going[-1]] = streams.pop(k)
         except Exception as failure:
+            let_go(failure)
             failures.append(failure)
             going.remove(k)
+            if not isinstance(failure, Interrupted):
+                failed(k, failure)
         states[k] = generator_states(device)
 
-    with taking_turns():
-        while going:
-            ready = [k for k in going if k not in waiting]
-            due = (k for k, since in waiting.items() if not ready or turn - max(since, waited) >= AHEAD)
-            longest = next(due, None)
-            if longest is not None:
-                del waiting[longest]
-                take(longest)
-                waited = turn
-                continue
-            turn += 1
-            for k in ready:
-                take(k)
-    set_generator_states(before, device)
+    try:
+        with taking_turns():
+            while going:
+                ready = [k for k in going if k not in waiting]
+                due = (k for k, since in waiting.items() if not ready or turn - max(since, waited) >= AHEAD)
+                longest = next(due, None)
+                if longest is not None:
+                    del waiting[longest]
+                    take(longest)
+                    waited = turn
+                    continue
+                turn += 1
+                for k in ready:
+                    take(k)
+    finally:
+        for run in runs:
+            run.close()  # whoever ended this in another way leaves nobody halfway
+        set_generator_states(before, device)
     if failures:
-        raise failures[0]
+        raise next((failure for failure in failures if not isinstance(failure, Interrupted)), failures[0])
+    if len(results) < len(runs):  # asked to stop when all that had begun were at their end
+        raise Interrupted(
+            f"stopped before {len(runs) - len(results)} of {len(runs)} runs began; the same command goes on",
+            signal.SIGTERM,
+        )
     return [results[k] for k in range(len(runs))]
+
+
+def let_go(failure: BaseException | None) -> None:
+    """Of what the frames of a failure hold: the run's memory, while the others go on."""
+    while failure is not None:
+        traceback.clear_frames(failure.__traceback__)
+        failure = failure.__cause__ or failure.__context__
 
 
 @contextlib.contextmanager
@@ -114,16 +143,27 @@ class Together:
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.rates: dict[int, float] = {}  # of those that have begun and not ended
+        self.names: dict[int, str] = {}
 
     def of(self, k: int, name: str) -> Progress:
+        self.names[k] = name
         return Member(self, k, name)
+
+    def following(self, k: int, run: Going[Value]) -> Going[Value]:
+        """The run, which counts from its first step to its end, whatever that is."""
+        self.rates[k] = 0.0
+        try:
+            return (yield from run)
+        finally:
+            del self.rates[k]
 
     def update(self, k: int, done: int, total: int, loss: float, lr: float, rate: float) -> None:
         self.rates[k] = rate
         if k == min(self.rates):
             self.progress.update(done, total, loss, lr, sum(self.rates.values()))
-        if done == total:
-            del self.rates[k]
+
+    def failed(self, k: int, failure: Exception) -> None:
+        self.progress.message(f"{self.names[k]}: {type(failure).__name__}: {failure}; no other run begins")
 
 
 class Member:

@@ -11,7 +11,7 @@ import torch
 from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
 from onefold.engine.abreast import Going, Together, abreast, alone
-from onefold.engine.at_once import at_once
+from onefold.engine.at_once import at_once, room_on
 from onefold.engine.conduct import COPIES, conducting, size_of
 from onefold.engine.device import own_randomness
 from onefold.engine.distributed.launch import device_here, world_here
@@ -79,11 +79,12 @@ def train_teachers(
         progress.message(f"teachers {', '.join(map(str, own))} are trained side by side on {device}{many}")
     shared = Together(progress)
     going = {}
-    for place, m in enumerate(own, 1):
-        said = shared.of(place - 1, f"teacher {m}") if together else progress
-        going[m] = teaching(recipe, runs[m], m, source, device, ALONE if apart else world, said, log)
+    for place, m in enumerate(own):
+        said = shared.of(place, f"teacher {m}") if together else progress
+        run = teaching(recipe, runs[m], m, source, device, ALONE if apart else world, said, log)
+        going[m] = shared.following(place, run) if together else run
     if together:
-        done |= dict(zip(going, abreast(list(going.values()), device, most), strict=True))
+        done |= dict(zip(going, abreast(list(going.values()), device, most, shared.failed), strict=True))
     else:
         for place, m in enumerate(own, 1):
             progress.message(f"teacher {m} ({place} of {len(own)})")
@@ -96,8 +97,11 @@ def train_teachers(
 
 def side_by_side(recipe: Recipe, source: Source, device: torch.device, *, student: bool) -> int:
     """How many of a recipe's runs share a device."""
+    room = room_on(device)
+    if room is None:
+        return 1
     net, example = network_of(described(recipe, source) | {"classes": len(source.classes)})
-    return at_once(net, example, recipe, device, student=student)
+    return at_once(net, example, recipe, room, student=student)
 
 
 def teaching(

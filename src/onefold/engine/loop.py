@@ -95,6 +95,9 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
             told, _ = world.consult(wish.signal, False, now=True)
             stop_if(told, keeper, at.step, total)
             yield at.step == total  # what follows the last epoch is evaluated and written, too
+            if at.step == total:  # others may have gone ahead meanwhile, and been asked to stop with this one
+                told, _ = world.consult(wish.signal, False, now=True)
+                stop_if(told, keeper, at.step, total)
     return at
 
 

@@ -66,6 +66,11 @@ def ask_to_stop() -> None:
         LISTENER.wish.signal = signal.SIGTERM
 
 
+def asked_to_stop() -> bool:
+    """Whether the runs that are going on have been asked to."""
+    return LISTENER.runs > 0 and LISTENER.wish.signal is not None
+
+
 @contextlib.contextmanager
 def interruptions(enabled: bool) -> Iterator[Wish]:
     """Inside, a signal is a wish. Runs side by side share it, and may end in any order."""

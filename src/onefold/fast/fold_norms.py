@@ -14,16 +14,25 @@ from onefold.fast.graph import calls, convolution_arguments, norm_arguments, onl
 Pair = tuple[int, int]  # addresses of a convolution's weight and of the running mean that follows it
 
 
+class Seen(Exception):
+    """The graph has been looked at; it is not to run, nor to be kept: a process can keep so many of a network only."""
+
+
 def foldable(net: nn.Module, x: Tensor) -> list[tuple[str, str]]:
     """Names of convolutions whose answer goes nowhere but into a BatchNorm at rest, and of the latter."""
-    pairs: list[Pair] = []
+    found: list[list[Pair]] = []
 
     def look(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        pairs.extend(found_in(module.graph, inputs))
-        return module.forward
+        found.append(found_in(module.graph, inputs))
+        raise Seen
 
-    with torch.no_grad():
-        torch.compile(net._call_impl, backend=look, fullgraph=True)(x)
+    try:
+        with torch.no_grad():
+            torch.compile(net._call_impl, backend=look, fullgraph=True)(x)
+    except Exception:
+        if not found:
+            raise
+    pairs = found[0] if found else []
     owners = {module.weight.data_ptr(): name for name, module in net.named_modules() if isinstance(module, nn.Conv2d)}
     norms = {
         module.running_mean.data_ptr(): name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterator, Sequence
@@ -114,12 +115,14 @@ def run_together(work: Work, at_once: int | None) -> None:
     device = device_named(work.tasks[0].recipe.device)
     most = together(work, device) if at_once is None else at_once
     stage, shared = work.heading.stage, Together(work.heading.stage)
-    said = [
-        shared.of(k, task.title) if most > 1 and len(work.tasks) > 1 else stage for k, task in enumerate(work.tasks)
-    ]
-    if most > 1 and len(work.tasks) > 1:
+    several = min(most, len(work.tasks)) > 1
+    if several:
         stage.message(f"{len(work.tasks)} runs share {device}, at most {most} at a time")
-    abreast([carried(work, task, device, told) for task, told in zip(work.tasks, said, strict=True)], device, most)
+    runs = []
+    for k, task in enumerate(work.tasks):
+        told = shared.of(k, task.title)
+        runs.append(shared.following(k, carried(work, task, device, told if several else stage)))
+    abreast(runs, device, most, shared.failed)
 
 
 def carried(work: Work, task: Task, device: torch.device, progress: Progress) -> Going[None]:
@@ -128,12 +131,14 @@ def carried(work: Work, task: Task, device: torch.device, progress: Progress) ->
         return
     work.heading.begun(task)
     try:
-        for about_to_wait in going(task, work.source, device, progress):
-            if work.clock.over():
-                ask_to_stop()
-            yield about_to_wait
+        with contextlib.closing(going(task, work.source, device, progress)) as steps:
+            for about_to_wait in steps:
+                if work.clock.over():
+                    ask_to_stop()
+                yield about_to_wait
     except Diverged as failure:
         work.outcome.failures.append(f"{task.title}: {failure}")
+        work.heading.stage.message(f"{task.title}: {failure}; the others go on")
     finally:
         work.heading.ended(task)
 
