@@ -48,7 +48,7 @@ def test_time_is_shared_among_those_who_take_turns(monkeypatch: pytest.MonkeyPat
             yield
         return pace.seconds()
 
-    assert alone(run(5)) == 12.0
+    assert alone(run(5), CPU) == 12.0
     now = 100.0
     short, long = abreast([run(4), run(10)], CPU)
     assert short + long - 2 * 7 == pytest.approx(now - 100, abs=1.0)  # the first begins before the second does
@@ -155,7 +155,7 @@ def test_alone_takes_all_steps() -> None:
             yield
         return 7
 
-    assert alone(steps()) == 7
+    assert alone(steps(), CPU) == 7
 
 
 def test_the_progress_of_several_is_told_once() -> None:

@@ -16,7 +16,7 @@ from onefold.bench.floor import Rates, floor_of, measure_rates
 from onefold.bench.memory import forget_peak, peak_bytes
 from onefold.bench.timing import Rounds, cleared, finished, in_turn
 from onefold.engine.counting import count_forward
-from onefold.engine.device import own_randomness
+from onefold.engine.device import current, own_randomness
 from onefold.engine.environment import environment
 from onefold.engine.passes import passes_of
 from onefold.fast.tf32 import tf32
@@ -79,7 +79,7 @@ def compare(
     After each case the table so far: it is there whatever happens to the next one.
     """
     precision = "bf16" if device.type == "cuda" else "float32"
-    with own_randomness(device):
+    with own_randomness(device), current(device):
         rates, rows = measure_rates(device, precision), []
         for number, case in enumerate(cases):
             told(f"{case.network} {case.label}", number)

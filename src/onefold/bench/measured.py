@@ -17,7 +17,7 @@ from onefold.bench.stepping import batches, rounds_of, stepping
 from onefold.bench.timing import cleared, finished
 from onefold.data import Loader
 from onefold.data.order import draw_seed
-from onefold.engine.device import own_randomness
+from onefold.engine.device import current, own_randomness
 from onefold.engine.distributed import ALONE
 from onefold.engine.evaluate import measure, metrics_of
 from onefold.engine.from_recipe import job_of
@@ -67,7 +67,7 @@ def measured(
     forget_peak(device)
     before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0  # nothing that a run would have
     begin = finished(device)
-    with own_randomness(device):
+    with own_randomness(device), current(device):
         ready = trainings(recipe, examples, device, student=student, say=say)
         found = timed(ready, recipe, examples, device, seconds, begin)
     return replace(found, memory=found.memory - before)

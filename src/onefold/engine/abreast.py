@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from onefold.engine.device import current
 from onefold.engine.pack import generator_states, set_generator_states
 from onefold.engine.progress import Progress
 from onefold.engine.signals import Interrupted, asked_to_stop
@@ -29,14 +30,15 @@ def sharing() -> int:
     return ABREAST[-1] if ABREAST else 1
 
 
-def alone(run: Going[Value]) -> Value:
+def alone(run: Going[Value], device: torch.device) -> Value:
     """Takes all steps of one run."""
-    while True:
-        try:
-            next(run)
-        except StopIteration as end:
-            result: Value = end.value
-            return result
+    with current(device):
+        while True:
+            try:
+                next(run)
+            except StopIteration as end:
+                result: Value = end.value
+                return result
 
 
 def abreast(
@@ -61,7 +63,7 @@ def abreast(
     states = [before for _ in runs]
     later = deque(range(len(runs)))
     going = [later.popleft() for _ in range(min(most or len(runs), len(runs)))]
-    streams = {k: apart() if device.type == "cuda" else None for k in going}
+    streams: dict[int, torch.cuda.Stream | None] = {}
     waiting: dict[int, int] = {}  # since which turn
     turn = waited = 0
 
@@ -87,7 +89,8 @@ def abreast(
         states[k] = generator_states(device)
 
     try:
-        with taking_turns():
+        with current(device), taking_turns():
+            streams |= {k: apart() if device.type == "cuda" else None for k in going}
             while going:
                 ready = [k for k in going if k not in waiting]
                 due = (k for k, since in waiting.items() if not ready or turn - max(since, waited) >= AHEAD)

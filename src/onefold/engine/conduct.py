@@ -39,7 +39,7 @@ def conduct(
     log: str | None = None,
 ) -> Result:
     """A whole run, as `conducting` does it, by itself."""
-    return alone(conducting(job, run, recipe, about, progress, log))
+    return alone(conducting(job, run, recipe, about, progress, log), job.device)
 
 
 def conducting(

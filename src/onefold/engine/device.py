@@ -49,6 +49,16 @@ def placed(module: nn.Module | None, device: torch.device) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def current(device: torch.device) -> Iterator[None]:
+    """Inside, what does not say where it is, such as a stream or a kernel of ours, is on this device."""
+    if device.type != "cuda" or device.index is None:
+        yield
+        return
+    with torch.cuda.device(device):
+        yield
+
+
+@contextlib.contextmanager
 def own_randomness(device: torch.device) -> Iterator[None]:
     """Global random numbers may be seeded and drawn inside, and stand as before outside."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -88,7 +88,7 @@ def train_teachers(
     else:
         for place, m in enumerate(own, 1):
             progress.message(f"teacher {m} ({place} of {len(own)})")
-            done[m] = alone(going[m])
+            done[m] = alone(going[m], device)
     if apart:
         world.wait()
         done |= {m: found(runs[m], recipe, {"kind": "teacher", "member": m}, Silent(), world) for m in todo}
@@ -131,7 +131,8 @@ def distill_run(
     log: str | None = None,
 ) -> Result:
     """Trains the recipe's student on the first M teachers in a folder that `train_teachers` has filled."""
-    return alone(distilling(recipe, folder, teachers_folder, source=source, progress=progress, log=log))
+    run = distilling(recipe, folder, teachers_folder, source=source, progress=progress, log=log)
+    return alone(run, device_here(recipe.device, world_here()))
 
 
 def distilling(

@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 import torch
 
 T = TypeVar("T")
-# A process has one GPU. Its parts' streams are made all at once, when one is first asked for: torch has 32 and hands
-# them out in turn, so that these are different ones.
-POOL: list[torch.cuda.Stream] = []
+# Of each GPU. Its parts' streams are made all at once, when one is first asked for: torch has 32 and hands them out in
+# turn, so that these are different ones.
+POOL: dict[int, list[torch.cuda.Stream]] = {}
 MANY = 16
 
 
@@ -51,17 +51,21 @@ def given_back() -> Iterator[None]:
 
 
 def stream(number: int) -> torch.cuda.Stream:
-    if not POOL:
-        POOL.extend(torch.cuda.Stream() for _ in range(MANY))
-    return POOL[number]
+    return streams_here()[number]
+
+
+def streams_here() -> list[torch.cuda.Stream]:
+    here = torch.cuda.current_device()
+    if here not in POOL:
+        POOL[here] = [torch.cuda.Stream() for _ in range(MANY)]
+    return POOL[here]
 
 
 def apart() -> torch.cuda.Stream:
     """A stream that no part of a step has: what a step begins on, and whatever runs beside it."""
-    first = stream(0)
-    found = torch.cuda.Stream(first.device)
-    while found in POOL:
-        found = torch.cuda.Stream(first.device)
+    taken, found = streams_here(), torch.cuda.Stream()
+    while found in taken:
+        found = torch.cuda.Stream()
     return found
 
 
