@@ -107,7 +107,12 @@ def page(kept: Kept) -> str:
 def students(name: str, kept: Kept) -> Lines:
     """One row for each method that the paper has, whether it was run or not."""
     every = standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
-    return [f"### Students of DE-{TEACHERS}", "", *compared("method", every), *told(every)]
+    return [
+        f"### Students of DE-{TEACHERS}",
+        "",
+        *compared("method", every),
+        *spaced([*short_of(every, METRICS), *by_nll(every)]),
+    ]
 
 
 def teachers(name: str, kept: Kept) -> Lines:
@@ -116,14 +121,13 @@ def teachers(name: str, kept: Kept) -> Lines:
         f"### Teachers and their ensembles, DE-1 to DE-{TEACHERS}",
         "",
         *compared("network", every),
-        *told(every, ()),
+        *spaced(short_of(every, METRICS)),
     ]
 
 
-def told(every: Sequence[Standing], order: Sequence[Standing] | None = None) -> Lines:
-    """What falls short of the paper, and whether the order is the paper's."""
-    said = [*short_of(every, METRICS), *by_nll(every if order is None else order)]
-    return [part for sentence in said for part in (sentence, "")]
+def spaced(sentences: Sequence[str]) -> Lines:
+    """Each a paragraph."""
+    return [part for sentence in sentences for part in (sentence, "")]
 
 
 def compared(first: str, every: Sequence[Standing]) -> Lines:
@@ -203,7 +207,7 @@ def block(kept: Kept) -> str:
         done = [one for one in (single, ensemble, *every) if one.row is not None]
         lines += [line(one.label, *map(beside, one.numbers(BRIEF))) for one in done]
         missing = [one.label for one in every if one.row is None]
-        lines += ["", *told(done, every)]
+        lines += ["", *spaced([*short_of(done, METRICS), *by_nll(every)])]
         lines += [f"Not finished yet: {', '.join(missing)}.", ""] if missing else []
     return "\n".join(lines).strip("\n")
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from onefold.bench.memory import FRAGMENTS, forget_peak, memory, peak_bytes, saved_bytes
+from onefold.bench.memory import forget_peak, peak_bytes
 from onefold.data import load
 from onefold.engine import build_network
+from onefold.engine.memory import FRAGMENTS, memory, saved_bytes
 from onefold.methods import method_named
 from onefold.models import mlp
 from onefold.recipes import recipe_named

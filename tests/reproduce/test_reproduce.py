@@ -158,7 +158,7 @@ def test_teachers_come_before_all_students_of_a_setting(tmp_path: Path) -> None:
 def test_as_many_at_once_as_the_largest_of_them_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def most(name: str, rows: tuple[str, ...], device: str = "cuda", room: float = 80e9) -> list[int]:
         monkeypatch.setattr("onefold.engine.from_recipe.room_on", lambda d: int(room) if d.type == "cuda" else None)
-        tasks = tasks_of(TABLES[name], tmp_path, Changes(rows=rows, members=(4,), seeds=2))
+        tasks = tasks_of(TABLES[name], tmp_path, Changes(rows=rows, members=(4,), seeds=2, precision="bf16"))
         classes = {"cifar10": 10, "cifar100": 100}[name]
         data = Arrays(torch.rand(classes, 3, 32, 32), torch.arange(classes))
         source = from_arrays(name, data, data, data, tuple(map(str, range(classes))))

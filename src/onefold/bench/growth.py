@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from onefold.bench.memory import memory
 from onefold.bench.plan import Phase, phase_of, work_of
 from onefold.bench.stand_in import Examples
+from onefold.engine.memory import memory
 from onefold.engine.networks import build_network
 from onefold.methods import method_named
 from onefold.recipe import Recipe

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from onefold.bench.memory import memory
 from onefold.cli.terminal import display
 from onefold.data import Source, load, rows
 from onefold.engine import build_network
+from onefold.engine.memory import memory
 from onefold.engine.passes import passes_of
 from onefold.methods import method_named, perturbation_named
 from onefold.recipe import Recipe
