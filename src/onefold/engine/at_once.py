@@ -9,7 +9,7 @@ from onefold.data import Source
 from onefold.engine.counting import count_forward
 from onefold.engine.memory import memory
 from onefold.engine.passes import passes_of_step
-from onefold.methods import method_named
+from onefold.methods import Method
 from onefold.recipe import Recipe
 
 AT_ONCE = 4
@@ -25,10 +25,11 @@ def room_on(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
-def at_once(net: nn.Module, example: Tensor, recipe: Recipe, source: Source, room: int, *, student: bool) -> int:
+def at_once(
+    net: nn.Module, example: Tensor, recipe: Recipe, source: Source, room: int, method: Method, *, student: bool
+) -> int:
     """One, or several where that raises the total rate, because a step is small, and where there is room for them."""
     forward = count_forward(net, example.shape).flops / len(example) * recipe.optim.batch_size
     if passes_of_step(recipe, student=student) * forward >= ENOUGH:
         return 1
-    method = method_named(recipe.distill.method if student else "supervised")
     return max(1, min(AT_ONCE, int(room // (CAPTURED * memory(recipe, source, net, method)))))

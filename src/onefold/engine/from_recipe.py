@@ -101,7 +101,8 @@ def side_by_side(recipe: Recipe, source: Source, device: torch.device, *, studen
     if room is None:
         return 1
     net, example = network_of(described(recipe, source) | {"classes": len(source.classes)})
-    return at_once(net, example, recipe, source, room, student=student)
+    method = method_named(recipe.distill.method if student else "supervised")
+    return at_once(net, example, recipe, source, room, method, student=student)
 
 
 def teaching(
