@@ -162,6 +162,14 @@ def test_a_thread_of_its_own_asks_too(gpu: Absent) -> None:
     assert gpu.launched == []
 
 
+def test_kernels_for_this_gpu_wait_for_the_one_before(gpu: Absent, tmp_path: Path) -> None:
+    x = torch.rand(3, 3, 4, 4)
+    compile_ahead(lambda: gradients(student(), x))
+    code = {path.stem: path.read_text() for path in tmp_path.rglob("*.ptx")}
+    assert set(code) == {name for name, _ in gpu.compiled}
+    assert [name for name, text in code.items() if "griddepcontrol.wait" not in text] == []
+
+
 def test_convolutions_are_asked_for_and_computed(gpu: Absent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conv_kernels, "small", lambda *_: True)
     x, g = (torch.rand(2, 16, 4, 4).contiguous(memory_format=torch.channels_last) for _ in range(2))

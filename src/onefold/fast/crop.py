@@ -6,7 +6,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from onefold.fast.kernels.compiled import jit
+from onefold.fast.kernels.compiled import jit, wait_for_inputs
 
 
 @jit
@@ -24,6 +24,7 @@ def crop_kernel(
     BLOCK: tl.constexpr,
 ):
     """out `[B, H, W, C]`: what `crop_and_flip` makes of the chosen images `[N, C, H, W]`, divided by 255."""
+    wait_for_inputs()
     b = tl.program_id(0)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = at < CHANNELS * HEIGHT * WIDTH

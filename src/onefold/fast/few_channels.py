@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onefold.fast.conv_kernels import Settings
-from onefold.fast.kernels.compiled import jit
+from onefold.fast.kernels.compiled import jit, wait_for_inputs
 
 CHANNELS = (16, 32)  # above this cuDNN is faster (measured on an H200, dev/LOG.md)
 SAME_SIZE = Settings([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
@@ -36,6 +36,7 @@ def convolve_kernel(
     PIXELS: tl.constexpr,
 ):
     """y `[pixels, K]` from x `[pixels, C]`; TRANSPOSED is the gradient of the input: K and C trade places in w."""
+    wait_for_inputs()
     p = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     here = p < pixels
     column, row = p % width, (p // width) % height
@@ -63,6 +64,7 @@ def weight_gradient_kernel(
     x, g, partial, pixels, chunk, height, width, C: tl.constexpr, K: tl.constexpr, PIXELS: tl.constexpr
 ):
     """partial `[programs, K, 3, 3, C]`: one row i of the kernel, summed over a chunk of pixels."""
+    wait_for_inputs()
     program, i = tl.program_id(0), tl.program_id(1)
     c, k = tl.arange(0, C), tl.arange(0, K)
     left = tl.zeros([C, K], tl.float32)
@@ -88,6 +90,7 @@ def weight_gradient_kernel(
 @jit
 def total_kernel(partial, total, programs, size, SIZE: tl.constexpr, ROWS: tl.constexpr):
     """total `[size]`: the sum of partial `[programs, size]`."""
+    wait_for_inputs()
     at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     rows = tl.arange(0, ROWS)
     summed = tl.zeros([ROWS, SIZE], tl.float32)

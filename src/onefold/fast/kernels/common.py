@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton.language as tl
 
 from onefold.fast.kernels.arrival import last_to_arrive
-from onefold.fast.kernels.compiled import jit
+from onefold.fast.kernels.compiled import jit, wait_for_inputs
 from onefold.fast.kernels.gradient_table import finish
 from onefold.fast.kernels.moments import add_up, learned, own_moments, tabulate
 
@@ -52,6 +52,7 @@ def own_moments_kernel(
     CHANNELS: tl.constexpr,
 ):
     """The same up to row `[2 M + 1, C]`, what a process tells the others: mean and variance of each member, count."""
+    wait_for_inputs()
     add_up(y, q, x, total, partial, rows, channels, chunk, SUM, HAS_Q, ROWS, CHANNELS, STAGES)
     splits, block = tl.num_programs(1), tl.program_id(2)
     if last_to_arrive(counters + block, members * splits):
@@ -87,6 +88,7 @@ def common_moments_kernel(
     CHANNELS: tl.constexpr,
 ):
     """From the rows of all processes to the table, which ends with the number of their rows."""
+    wait_for_inputs()
     c, m = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, MEMBERS)
     live = (m < members)[:, None] & (c < channels)[None, :]
     factor, gamma, beta, old_mean, old_var = learned(
@@ -139,6 +141,7 @@ def common_gradient_table_kernel(
     CHANNELS: tl.constexpr,
 ):
     """The same once more, with dgamma and dbeta of all processes: everything else hangs on them."""
+    wait_for_inputs()
     c, m = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, MEMBERS)
     finish(
         partial,

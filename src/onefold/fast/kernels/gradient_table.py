@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton.language as tl
 
 from onefold.fast.kernels.arrival import last_to_arrive
-from onefold.fast.kernels.compiled import jit
+from onefold.fast.kernels.compiled import jit, wait_for_inputs
 
 
 @jit
@@ -164,6 +164,7 @@ def gradient_table_kernel(
     CHANNELS: tl.constexpr,
 ):
     """All at once: whoever comes last to a block of channels finishes with everybody's sums."""
+    wait_for_inputs()
     add_up_gradient(dz, y, a, b, k, z, passed, partial, rows, channels, chunk, RELU, GATED, ROWS, CHANNELS, STAGES)
     splits, block = tl.num_programs(1), tl.program_id(2)
     if last_to_arrive(counters + block, members * splits):

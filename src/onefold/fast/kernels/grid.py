@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 TILE = 2048  # elements that a program of 256 threads holds at once: few registers, many programs to a processor
-SUMMED = 8192  # the same where it sums and an element has two bytes: fewer programs, each with more under way
+SUMMED = 4096  # the same where 128 threads sum and an element has two bytes: fewer programs, each with more under way
 REDUCED = 2048  # sums that the last program adds up at once: more take registers that all programs then have
 SUM_CHANNELS = 32  # of a program that sums: 64 bytes of a row; the last one of a block has the fewer sums to add up
-STAGES = 3  # tiles under way in a program that sums
+STAGES = 4  # tiles under way in a program that sums
 PROGRAMS = 132  # that sum: one for each processor of an H100 or H200; a reduction has as many parts
 CHANNELS = 16  # of a table that a kernel of its own makes
 
@@ -33,7 +33,7 @@ class Grid:
         self.splits = -(-self.rows // chunk)
         self.programs = (members, self.splits, self.blocks)
         self.extent = (self.rows, self.channels, chunk)
-        self.sizes = {"ROWS": tile_rows, "CHANNELS": tile_channels, "num_warps": 8}
+        self.sizes = {"ROWS": tile_rows, "CHANNELS": tile_channels, "num_warps": 4 if sums else 8}
         crowd = power_of_two(members)
         self.reduction = {"MEMBERS": crowd, "PARTS": max(1, REDUCED // (crowd * tile_channels)), "STAGES": STAGES}
         self.tables = (-(-self.channels // CHANNELS),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton.language as tl
 
 from onefold.fast.kernels.arrival import last_to_arrive
-from onefold.fast.kernels.compiled import jit
+from onefold.fast.kernels.compiled import jit, wait_for_inputs
 
 
 @jit
@@ -192,6 +192,7 @@ def moments_kernel(
     CHANNELS: tl.constexpr,
 ):
     """All at once: whoever comes last to a block of channels makes its table of everybody's sums."""
+    wait_for_inputs()
     add_up(y, q, x, total, partial, rows, channels, chunk, SUM, HAS_Q, ROWS, CHANNELS, STAGES)
     splits, block = tl.num_programs(1), tl.program_id(2)
     if last_to_arrive(counters + block, members * splits):

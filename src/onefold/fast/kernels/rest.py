@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from onefold.fast.kernels.compiled import jit
+from onefold.fast.kernels.compiled import jit, wait_for_inputs
 
 
 @jit
@@ -50,6 +50,7 @@ def rest_kernel(
 
     y is total = (1 + q) y + x where SUM says so, which is stored on the way.
     """
+    wait_for_inputs()
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
@@ -109,6 +110,7 @@ def rest_gradient_kernel(
 ):
     """dy = a (1 + r) g (+ also), where g is dz let through by the activation: z tells where GATED says so, and g is
     stored in passed."""
+    wait_for_inputs()
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from onefold.fast.kernels.compiled import jit
+from onefold.fast.kernels.compiled import jit, wait_for_inputs
 
 
 @jit
@@ -26,6 +26,7 @@ def normalized_kernel(
     CHANNELS: tl.constexpr,
 ):
     """total = y + x where SUM says so, and its norm z."""
+    wait_for_inputs()
     at = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     c = tl.arange(0, CHANNELS)
     there, here = c < channels, at < rows
@@ -72,6 +73,7 @@ def normalized_gradient_kernel(
     CHANNELS: tl.constexpr,
 ):
     """dt over a chunk of rows, twice where COPY says so; partial `[programs, 2, C]`: sums of g n and of g."""
+    wait_for_inputs()
     program = tl.program_id(0)
     c = tl.arange(0, CHANNELS)
     there = c < channels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from onefold.fast.kernels.compiled import jit
+from onefold.fast.kernels.compiled import jit, wait_for_inputs
 
 
 @jit
@@ -12,6 +12,7 @@ def scaled_sum_kernel(
     y, s, x, z, rows, channels, chunk, HAS_X: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
 ):
     """z = (1 + s) y + x."""
+    wait_for_inputs()
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
@@ -33,6 +34,7 @@ def scaled_gradient_kernel(
     g, y, s, dy, partial, rows, channels, chunk, SUMS: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
 ):
     """dy = (1 + s) g, and in the same pass partial `[M, chunks, C]`: sums of g y, whose total is ds."""
+    wait_for_inputs()
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     splits = tl.num_programs(1)
     c = block * CHANNELS + tl.arange(0, CHANNELS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from onefold.fast.kernels.compiled import jit
+from onefold.fast.kernels.compiled import jit, wait_for_inputs
 
 
 @jit
@@ -25,6 +25,7 @@ def affine_kernel(
     CHANNELS: tl.constexpr,
 ):
     """z = relu(a y + b (+ onto)) (1 + r), with a, r `[M, C]` and b `[C]`."""
+    wait_for_inputs()
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
@@ -67,6 +68,7 @@ def gradient_kernel(
     CHANNELS: tl.constexpr,
 ):
     """dy = c1 g + c2 y + c3 (+ also), with c1, c2, c3 `[M, C]` and g as above."""
+    wait_for_inputs()
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
     there = c < channels
