@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,43 @@ def test_all(runs: tuple[Path, Path], tmp_path: Path, capsys: Capture, monkeypat
     assert main(words) == 0
     assert capsys.readouterr().err.count("stored already") == 8
     assert before == {path: path.stat().st_mtime_ns for path in student.glob("measurements/*")}
+
+
+def test_runs_together(
+    runs: tuple[Path, Path], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = importlib.import_module("onefold.data.corrupt")
+    usual, made = package.corrupt, list[str]()
+
+    def second_stops(images: Any, name: str, severity: int, seed: int, first: int) -> Any:
+        """At the first time."""
+        made.extend([name] * (first == 0))
+        if made == ["fog", "contrast"]:
+            raise KeyboardInterrupt
+        return usual(images, name, severity, seed, first)
+
+    monkeypatch.setattr(package, "CORRUPTIONS", ("fog", "contrast"))
+    monkeypatch.setattr(package, "EXTRA", ())
+    monkeypatch.setattr(corruption, "SEVERITIES", (2,))
+    monkeypatch.setattr(package, "corrupt", second_stops)
+    one, two = (Path(shutil.copytree(runs[1], tmp_path / name)) for name in ("one", "two"))
+    for run in (one, two):
+        shutil.rmtree(run / "measurements")
+    words = ["evaluate", str(one), str(two), "--corruptions", "--device", "cpu"]
+    assert main(words) == 130
+    assert "onefold: interrupted; the same command measures what is missing\n" in capsys.readouterr().err
+    assert main(words) == 0
+    told = capsys.readouterr().err
+    assert made == ["fog", "contrast", "contrast"]
+    assert told.count("going on after 1 corruptions and severities") == 2
+    assert "2 runs: corruptions: 100%" in told
+    assert read(one, "corruption")["rows"] == read(two, "corruption")["rows"]
+    # One that cannot be loaded does not stop the other.
+    (one / "model.safetensors").write_bytes(b"no network")
+    (two / "measurements" / "corruption.json").unlink()
+    assert main(words) == 2
+    assert "onefold: not everything could be measured:\n" in capsys.readouterr().err
+    assert len(read(two, "corruption")["rows"]) == 2
 
 
 def test_what_fails_does_not_keep_the_rest(runs: tuple[Path, Path], capsys: Capture) -> None:

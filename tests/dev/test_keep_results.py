@@ -21,7 +21,8 @@ from onefold.cli import main
 from onefold.engine import evaluate_run
 from onefold.engine.measure import corruption, subspace
 from onefold.engine.measure.inputs import DataOptions
-from onefold.engine.measure.measure import Wanted, measure_run
+from onefold.engine.measure.measure import Wanted, measure_runs
+from onefold.engine.measure.subject import Folder
 from onefold.recipe import Recipe
 from onefold.recipes import digits
 from onefold.report import Section, collect, report, sections
@@ -73,8 +74,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(corruption, "SEVERITIES", (1, 3))
         patch.setattr(subspace, "T", [-0.5, 0.0, 0.5, 1.0, 1.5])
         patch.setattr(subspace, "GRID", [0.0, 0.5, 1.0])
-        for folder in (out / "digits" / "teachers", *sorted((out / "digits").glob("seed-*/*"))):
-            assert measure_run(folder, asked, torch.device("cpu"), lambda _: Quiet()).failed == []
+        folders = [out / "digits" / "teachers", *sorted((out / "digits").glob("seed-*/*"))]
+        told = measure_runs([Folder(path) for path in folders], asked, torch.device("cpu"), lambda _: Quiet())
+        assert (told.failed, told.refused) == ([], {})
     assert main(["evaluate", str(out / "digits" / "teachers")]) == 0  # writes members.json
     return out
 

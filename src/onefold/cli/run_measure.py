@@ -12,10 +12,11 @@ from onefold.cli.tables import metrics_table
 from onefold.cli.terminal import display, say
 from onefold.engine import evaluate_run
 from onefold.engine.device import device_named
+from onefold.engine.measure.groups import groups
 from onefold.engine.measure.inputs import DataOptions
-from onefold.engine.measure.measure import Wanted, measure_run
+from onefold.engine.measure.measure import Wanted, measure_runs
 from onefold.engine.measure.members import members
-from onefold.engine.measure.subject import is_teachers
+from onefold.engine.measure.subject import Folder, is_teachers
 
 
 def run(request: Evaluate, out: Console) -> None:
@@ -30,14 +31,10 @@ def run(request: Evaluate, out: Console) -> None:
     left_out: list[str] = []
     failed: list[str] = []
     with display() as shown:
-        for folder in request.runs:
-            try:
-                told = measure_run(Path(folder).expanduser(), wanted, device, shown.stage)
-            except ValueError as error:
-                failed.append(str(error))
-            else:
-                left_out += told.left_out
-                failed += told.failed
+        for group in groups([Folder(Path(run).expanduser()) for run in request.runs], wanted):
+            told = measure_runs(group, wanted, device, shown.stage)
+            left_out += told.left_out
+            failed += [*told.refused.values(), *told.failed]
     for sentence in left_out:
         say(sentence)
     if failed:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.engine.device import device_named
 from onefold.engine.measure.corruption import measured_already
 from onefold.engine.measure.costs import timed_already
+from onefold.engine.measure.groups import groups
 from onefold.engine.measure.inputs import DataOptions
-from onefold.engine.measure.measure import Wanted, measure_run
-from onefold.engine.measure.subject import targets_of
+from onefold.engine.measure.measure import Wanted, measure_runs
+from onefold.engine.measure.subject import Folder, targets_of
 from onefold.reproduce.carry import Clock, Outcome, Stage
 from onefold.reproduce.plan import Task
 from onefold.reproduce.tables import CORRUPTED, COSTS, Table
@@ -34,6 +35,10 @@ class Measuring:
         recipe = self.task.recipe
         who = f"{recipe.name}, {len(self.runs)} teachers" if self.task.member is not None else self.task.title
         return f"{self.kind} of {who}"
+
+    @property
+    def folder(self) -> Folder:
+        return Folder(self.path, len(self.runs))
 
     @property
     def published(self) -> Path | None:
@@ -110,27 +115,44 @@ def measure_all(measurings: Sequence[Measuring], *, clock: Clock, stage: Stage, 
     for kind in dict.fromkeys(each.kind for each in todo if each.kind == CORRUPTED):
         for source in dict.fromkeys(each.task.recipe.data.source for each in todo if each.kind == kind):
             say_images(next(each for each in todo if each.task.recipe.data.source == source), stage)
-    for number, each in enumerate(todo, 1):
+    before = 0
+    for group in together(todo):
         if clock.over():
             outcome.stopped = True
             return
+        first, shows = group[0], staged(stage, heading(group, before, len(todo)), clock)
+        before += len(group)
         try:
-            told = measure_run(
-                each.path,
-                each.wanted,
-                device_named(each.task.recipe.device),
-                staged(stage, f"measurement {number} of {len(todo)}: {each.title}", clock),
-                len(each.runs),
-            )
+            device = device_named(first.task.recipe.device)
+            told = measure_runs([each.folder for each in group], first.wanted, device, shows)
         except Over:
             outcome.stopped = True
             return
         except (ValueError, OSError) as error:
-            outcome.failures.append(f"{each.title}: {error}")
+            outcome.failures += [f"{each.title}: {error}" for each in group]
         else:
-            outcome.failures += told.failed
+            refused = [each for each in group if each.path in told.refused]
+            outcome.failures += [f"{each.title}: {told.refused[each.path]}" for each in refused] + told.failed
             for sentence in told.left_out:
                 stage.message(sentence)
+
+
+def together(todo: Sequence[Measuring]) -> Iterator[list[Measuring]]:
+    """Those that ask about the same corrupted images; times are measured one by one."""
+    alike: dict[Hashable, dict[Folder, Measuring]] = {}
+    for each in todo:
+        recipe = each.task.recipe
+        alike.setdefault((each.kind, recipe.device, recipe.data), {})[each.folder] = each
+    for same in alike.values():
+        for group in groups(list(same), next(iter(same.values())).wanted):
+            yield [same[folder] for folder in group]
+
+
+def heading(group: Sequence[Measuring], before: int, total: int) -> str:
+    title, first, last = group[0].title, before + 1, before + len(group)
+    if first == last:
+        return f"measurement {first} of {total}: {title}"
+    return f"measurements {first} to {last} of {total}: {title} and {last - first} more"
 
 
 def staged(stage: Stage, title: str, clock: Clock) -> Callable[[str], Timed]:

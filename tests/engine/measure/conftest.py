@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from onefold.engine import distill_run, train_teachers
+from onefold.engine.measure import corruption
 from onefold.recipe import DistillRecipe, Recipe
 from onefold.recipes import recipe_named
 
@@ -39,3 +41,13 @@ def run(trained: Path, tmp_path: Path) -> Copied:
         return tmp_path / name
 
     return copied
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Two corruptions at two severities."""
+    package = importlib.import_module("onefold.data.corrupt")  # onefold.data has a function of that name
+    monkeypatch.setattr(package, "CORRUPTIONS", ("contrast", "shot_noise"))
+    monkeypatch.setattr(package, "EXTRA", ())
+    monkeypatch.setattr(corruption, "SEVERITIES", (2, 5))
+    return [("contrast", 2), ("contrast", 5), ("shot_noise", 2), ("shot_noise", 5)]

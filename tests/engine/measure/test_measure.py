@@ -17,14 +17,13 @@ from onefold.data import Arrays, load
 from onefold.data.augment import as_input
 from onefold.data.corrupt import corrupt
 from onefold.engine.evaluate import evaluate_run
-from onefold.engine.measure import corruption as under_corruption
 from onefold.engine.measure.corruption import corruption
 from onefold.engine.measure.costs import costs
 from onefold.engine.measure.health import health
 from onefold.engine.measure.inputs import DataOptions, RunData
 from onefold.engine.measure.members import members
 from onefold.engine.measure.ood import ood
-from onefold.engine.measure.progress import Quiet
+from onefold.engine.measure.progress import Counting, Quiet, Told
 from onefold.engine.measure.subject import Subject, subject_of
 from onefold.engine.measure.subspace import GRID, T, subspace
 from onefold.engine.networks import network_of
@@ -50,6 +49,14 @@ class Heard(Quiet):
 def measured(run: Path) -> tuple[Subject, RunData]:
     subject = subject_of(run, CPU)
     return subject, RunData(subject, DataOptions())
+
+
+def corrupted(run: Path, folder: Path | None = None, progress: Counting | None = None) -> None:
+    """Everything is measured, and nothing left out."""
+    subject, data = measured(run)
+    told = Told()
+    corruption([subject], data, folder, progress or Quiet(), told)
+    assert told == Told()
 
 
 def read(run: Path, name: str, first: int | None = None) -> dict[str, Any]:
@@ -86,19 +93,10 @@ def digits(split: str) -> Arrays:
     return found
 
 
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two corruptions at two severities."""
-    monkeypatch.setattr(CORRUPT, "CORRUPTIONS", TWO)
-    monkeypatch.setattr(CORRUPT, "EXTRA", ())
-    monkeypatch.setattr(under_corruption, "SEVERITIES", (2, 5))
-
-
 @pytest.mark.usefixtures("few")
 def test_corruption_of_teachers_together_and_alone(run: Copied) -> None:
     path = run("teachers")
-    subject, data = measured(path)
-    assert corruption(subject, data, None, Quiet()) is None
+    corrupted(path)
     test = digits("test")
     together = read(path, "corruption")
     assert together["source"] == "generated, seed 0"
@@ -126,9 +124,8 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 @pytest.mark.usefixtures("few")
 def test_corruption_goes_on_and_is_not_done_twice(run: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
     path = run("kd")
-    subject, data = measured(path)
     whole = run("latentbe")  # another run of the same size, to be measured without a break
-    assert corruption(*measured(whole), None, Quiet()) is None
+    corrupted(whole)
 
     class Stops(Quiet):
         def count(self, done: int, total: int, detail: str = "") -> None:  # noqa: ARG002
@@ -136,7 +133,7 @@ def test_corruption_goes_on_and_is_not_done_twice(run: Copied, monkeypatch: pyte
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        corruption(subject, data, None, Stops())
+        corrupted(path, progress=Stops())
     assert not (path / "measurements" / "corruption.json").exists()
     asked: list[tuple[str, int]] = []
 
@@ -146,18 +143,18 @@ def test_corruption_goes_on_and_is_not_done_twice(run: Copied, monkeypatch: pyte
 
     monkeypatch.setattr(CORRUPT, "corrupt", noting)
     heard = Heard()
-    assert corruption(*measured(path), None, heard) is None
+    corrupted(path, progress=heard)
     assert asked == [("shot_noise", 5)]
     assert "going on after 3" in heard.messages[0]
     rows = read(path, "corruption")["rows"]
     assert [sorted(row) for row in rows] == [sorted(row) for row in read(whole, "corruption")["rows"]]
     assert not (path / "measurements" / "corruption.partial.json").exists()
-    assert corruption(*measured(path), None, heard) is None
+    corrupted(path, progress=heard)
     assert len(asked) == 1
     assert "stored already" in heard.messages[-1]
     # Other weights: nothing that is stored is theirs.
     shutil.copy(whole / "model.safetensors", path / "model.safetensors")
-    assert corruption(*measured(path), None, Quiet()) is None
+    corrupted(path)
     assert len(asked) == 5
     assert read(path, "corruption")["rows"] == read(whole, "corruption")["rows"]
 
@@ -172,8 +169,7 @@ def test_published_corruptions(run: Copied, tmp_path: Path) -> None:
     for name, images in sets.items():
         np.save(folder / f"{name}.npy", images)
     path = run("kd")
-    subject, data = measured(path)
-    assert corruption(subject, data, folder, Quiet()) is None
+    corrupted(path, folder)
     found = read(path, "corruption")
     assert found["source"] == "CIFAR-10-C (published)"
     assert len(found["rows"]) == 75

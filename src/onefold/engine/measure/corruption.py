@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from onefold.data import loader_for
 from onefold.data.augment import as_input
 from onefold.data.split import check_range
 from onefold.engine.measure.inputs import NUMBERS, RunData, fitted
-from onefold.engine.measure.progress import Counting
+from onefold.engine.measure.progress import Counting, Told
 from onefold.engine.measure.subject import Subject, Target
 from onefold.metrics import Classification
 
@@ -25,37 +27,117 @@ GENERATED = f"generated, seed {SEED}"
 Batch = tuple[Tensor, Tensor]
 
 
+@dataclass(eq=False)
+class Rows:
+    """What there is of a subject: a row of each target, by "NAME SEVERITY". Who fails is not asked any more."""
+
+    subject: Subject
+    about: dict[str, Any]
+    found: dict[str, list[Any]]
+    error: Exception | None = None
+
+    def keep(self, key: str, metrics: Sequence[Classification]) -> None:
+        name, severity = key.rsplit(" ", 1)
+        at = {"corruption": name, "severity": int(severity)}
+        self.found[key] = [at | kept(each.compute()) for each in metrics]
+        self.subject.main.store.write_parts(NAME, self.about, self.found)
+
+    def finish(self) -> None:
+        # The main one comes last: it forgets what was done in parts.
+        for number, target in reversed(list(enumerate(self.subject.targets))):
+            target.store.write(NAME, self.about | {"rows": [each[number] for each in self.found.values()]})
+
+
+@contextlib.contextmanager
+def noting(failing: Sequence[Rows]) -> Iterator[None]:
+    """What goes wrong inside is the end for these, and not for the others."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        for rows in going(failing):
+            rows.error = error
+
+
+def going(todo: Sequence[Rows]) -> list[Rows]:
+    return [rows for rows in todo if rows.error is None]
+
+
 def corruption(
-    subject: Subject, data: RunData, folder: Path | None, progress: Counting, *, any_source: bool = False
-) -> str | None:
-    """Measures every corruption at every severity that is not stored yet; a sentence where that cannot be done.
+    subjects: Sequence[Subject],
+    data: RunData,
+    folder: Path | None,
+    progress: Counting,
+    told: Told,
+    *,
+    any_source: bool = False,
+) -> None:
+    """Measures every corruption at every severity that is not stored yet, of subjects that share their data; adds to
+    `told` what cannot be done.
 
     `any_source`: what is stored counts, wherever its images came from.
     """
-    if not subject.images:
-        return f"corruption: {subject.path} was trained on features, and only images can be corrupted"
-    if measured_already(subject.targets, folder, any_source=any_source):
-        progress.message(f"corruption: stored already for {subject.path}")
-        return None
-    about: dict[str, Any] = {"source": source_of(folder)}
-    store = subject.main.store
-    rows: dict[str, list[Any]] = store.parts(NAME, about)  # of each target, by "NAME SEVERITY"
-    done = set(rows)
-    if done:
-        progress.message(f"corruption: going on after {len(done)} corruptions and severities of {subject.path}")
-    for place, (key, total, batches) in enumerate(sets(subject, data, folder, done)):
-        if key in done:
+    todo: list[Rows] = []
+    for subject in subjects:
+        if not subject.images:
+            why = "was trained on features, and only images can be corrupted"
+            told.left_out.append(f"corruption: {subject.path} {why}")
+        elif measured_already(subject.targets, folder, any_source=any_source):
+            progress.message(f"corruption: stored already for {subject.path}")
+        else:
+            todo.append(begun(subject, folder, progress))
+    if not todo:
+        return
+    with noting(todo):
+        ask(todo, data, folder, progress)
+    for rows in going(todo):
+        with noting([rows]):
+            rows.finish()
+    told.failed.extend(f"{NAME} of {rows.subject.path}: {rows.error}" for rows in todo if rows.error is not None)
+
+
+def begun(subject: Subject, folder: Path | None, progress: Counting) -> Rows:
+    """With what an interrupted measurement had got."""
+    about = {"source": source_of(folder)}
+    rows = Rows(subject, about, subject.main.store.parts(NAME, about))
+    if rows.found:
+        progress.message(f"corruption: going on after {len(rows.found)} corruptions and severities of {subject.path}")
+    return rows
+
+
+def ask(todo: Sequence[Rows], data: RunData, folder: Path | None, progress: Counting) -> None:
+    """Makes or reads every set once, a batch at a time, and asks all who lack it."""
+    done = set.intersection(*(set(rows.found) for rows in todo))
+    for place, (key, total, batches) in enumerate(sets(data, folder, done)):
+        if not going(todo):
+            return
+        lacking = [rows for rows in going(todo) if key not in rows.found]
+        if not lacking:
             continue
         progress.count(place, total, key)
-        name, severity = key.rsplit(" ", 1)
-        at = {"corruption": name, "severity": int(severity)}
-        rows[key] = [at | kept(metrics) for metrics in metrics_under(subject, batches)]
-        store.write_parts(NAME, about, rows)
+        ask_about(key, batches, lacking)
     progress.count(1, 1)
-    # The main one comes last: it forgets what was done in parts.
-    for number, target in reversed(list(enumerate(subject.targets))):
-        target.store.write(NAME, about | {"rows": [each[number] for each in rows.values()]})
-    return None
+
+
+@torch.no_grad()
+def ask_about(key: str, batches: Iterator[Batch], lacking: Sequence[Rows]) -> None:
+    """All of them, which are on one device, about a set of uint8 images and labels."""
+    metrics = {rows: [Classification(rows.subject.classes) for _ in rows.subject.targets] for rows in lacking}
+    device = lacking[0].subject.device
+    for images, labels in batches:
+        x, y = images.to(device), labels.to(device)
+        for rows in going(lacking):
+            with noting([rows]):
+                update(metrics[rows], rows.subject, x, y)
+    for rows in going(lacking):
+        with noting([rows]):
+            rows.keep(key, metrics[rows])
+
+
+def update(metrics: Sequence[Classification], subject: Subject, images: Tensor, labels: Tensor) -> None:
+    """The metrics of every target."""
+    logits = subject.served(fitted(as_input(images), subject))
+    for target, own in zip(subject.targets, metrics, strict=True):
+        own.update(target.predict(logits), labels)
 
 
 def source_of(folder: Path | None) -> str:
@@ -72,36 +154,24 @@ def kept(metrics: dict[str, float]) -> dict[str, float]:
     return {name: metrics[name] for name in ("acc", "nll", "ece")} | {"count": int(metrics["count"])}
 
 
-@torch.no_grad()
-def metrics_under(subject: Subject, batches: Iterator[Batch]) -> list[dict[str, float]]:
-    """The metrics of every target over uint8 images and labels."""
-    each = [Classification(subject.classes) for _ in subject.targets]
-    for images, labels in batches:
-        logits = subject.served(fitted(as_input(images.to(subject.device)), subject))
-        for target, metrics in zip(subject.targets, each, strict=True):
-            metrics.update(target.predict(logits), labels.to(subject.device))
-    return [metrics.compute() for metrics in each]
-
-
-def sets(
-    subject: Subject, data: RunData, folder: Path | None, done: set[str]
-) -> Iterator[tuple[str, int, Iterator[Batch]]]:
+def sets(data: RunData, folder: Path | None, done: set[str]) -> Iterator[tuple[str, int, Iterator[Batch]]]:
     """ "NAME SEVERITY", how many there are of them, and the images, which are made or read only if they are taken."""
     if folder is None:
         from onefold.data.corrupt import CORRUPTIONS, EXTRA
 
         names = [*CORRUPTIONS, *EXTRA]
         for name, severity in itertools.product(names, SEVERITIES):
-            yield f"{name} {severity}", len(names) * len(SEVERITIES), generated(subject, data, name, severity)
+            yield f"{name} {severity}", len(names) * len(SEVERITIES), generated(data, name, severity)
     else:
-        yield from published_sets(subject, folder, done)
+        yield from published_sets(data.subject, folder, done)
 
 
-def generated(subject: Subject, data: RunData, name: str, severity: int) -> Iterator[Batch]:
+def generated(data: RunData, name: str, severity: int) -> Iterator[Batch]:
     """The test split, corrupted."""
     from onefold.data.corrupt import corrupt
     from onefold.data.corrupt.apply import PIXELS
 
+    subject = data.subject
     height, width = subject.image_size
     block = max(1, PIXELS // (height * width))  # what is not a whole block takes as long as one
     size = block * max(1, min(512, NUMBERS // (subject.channels * height * width)) // block)

@@ -19,6 +19,7 @@ from onefold.data.sample import sample
 from onefold.data.view import transforms
 from onefold.engine.from_recipe import SPLIT_SEED
 from onefold.engine.measure.subject import Subject
+from onefold.recipe import DataRecipe
 
 NUMBERS = 1 << 22  # in a batch
 LUMA = (0.299, 0.587, 0.114)
@@ -33,10 +34,16 @@ class DataOptions:
     skip_unreadable: bool = False
     workers: int | None = None
 
+    def root_of(self, data: DataRecipe) -> str:
+        return data.root if self.root is None else self.root
+
+    def skips(self, data: DataRecipe) -> bool:
+        return data.skip_unreadable or self.skip_unreadable
+
 
 @dataclass(eq=False)
 class RunData:
-    """The splits of a run's data set, read when the first of them is asked for."""
+    """The splits of a data set, read when the first of them is asked for; `subject` is any of those that share it."""
 
     subject: Subject
     options: DataOptions
@@ -45,7 +52,7 @@ class RunData:
 
     @property
     def root(self) -> str:
-        return self.subject.recipe.data.root if self.options.root is None else self.options.root
+        return self.options.root_of(self.subject.recipe.data)
 
     @property
     def workers(self) -> int | None:
@@ -54,14 +61,14 @@ class RunData:
     def read(self) -> Source:
         if self.source is None:
             data, about = self.subject.recipe.data, self.subject.about
-            skip = data.skip_unreadable or self.options.skip_unreadable
+            skip = self.options.skips(data)
             given: dict[str, Any] = {"seed": SPLIT_SEED, "skip_unreadable": skip, "download": self.options.download}
             source = load(data.source, self.root, progress=self.progress, **given)
             if list(source.classes) != about["class_names"] or list(source.image_size) != about["image_size"]:
                 raise ValueError(
-                    f"{self.subject.path} was trained on {data.source} with {len(about['class_names'])} classes, and "
-                    f"what is found there now has {len(source.classes)} or other names or sizes; give the data of the "
-                    "run with --data.root"
+                    f"the run was trained on {data.source} with {len(about['class_names'])} classes, and what is found "
+                    f"there now has {len(source.classes)} or other names or sizes; give the data of the run with "
+                    "--data.root"
                 )
             self.source = source
         return self.source

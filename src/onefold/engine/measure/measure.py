@@ -1,11 +1,11 @@
-"""All measurements of some folders, one after the other."""
+"""All measurements of some folders."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -14,9 +14,11 @@ from onefold.engine.measure.costs import costs
 from onefold.engine.measure.health import health
 from onefold.engine.measure.inputs import DataOptions, RunData
 from onefold.engine.measure.ood import ood
-from onefold.engine.measure.progress import Counting
-from onefold.engine.measure.subject import subject_of
+from onefold.engine.measure.progress import Counting, Told
+from onefold.engine.measure.subject import Folder, Subject, subject_of
 from onefold.engine.measure.subspace import subspace
+
+Measurement = Callable[[], str | Sequence[str] | None]
 
 
 @dataclass(frozen=True)
@@ -43,34 +45,59 @@ class Wanted:
 
     @property
     def anything(self) -> bool:
-        networks = self.corruptions or self.corrupted is not None or bool(self.ood)
-        return networks or self.subspace or self.health or self.costs or self.everything
+        return self.corrupted_images or bool(self.ood) or self.subspace or self.health or self.costs
+
+    @property
+    def corrupted_images(self) -> bool:
+        return self.corruptions or self.corrupted is not None or self.everything
 
 
-class Told(NamedTuple):
-    """Sentences: what makes no sense for a run, and what went wrong, most often because data are not there."""
-
-    left_out: list[str]
-    failed: list[str]
-
-
-def measure_run(
-    path: Path,
-    wanted: Wanted,
-    device: torch.device,
-    stage: Callable[[str], Counting],
-    teachers: int | None = None,
+def measure_runs(
+    folders: Sequence[Folder], wanted: Wanted, device: torch.device, stage: Callable[[str], Counting]
 ) -> Told:
-    """Measures what is wanted of a folder and not stored yet, and goes on where something fails.
+    """Measures what is wanted of folders and not stored yet, and goes on where something fails.
 
-    `stage` gives what each measurement reports its progress to; `teachers` is how many of a folder of teachers count.
+    The folders are one of `groups`. They are locked and their networks stay on the device until all is measured.
+    `stage` gives what each measurement reports its progress to.
     """
-    subject = subject_of(path, device, teachers)
-    shown = path.name
-    looking = stage(f"{shown}: looking at {subject.recipe.data.source}")
-    data = RunData(subject, wanted.data, lambda done, total: looking.count(done, total))
-    every = wanted.everything
-    todo: dict[str, Callable[[], str | Sequence[str] | None]] = {}
+    told = Told()
+    with contextlib.ExitStack() as locks:
+        subjects = []
+        for folder in folders:
+            try:
+                subject = subject_of(folder.path, device, folder.teachers)
+                locks.enter_context(subject.held())
+            except (ValueError, OSError) as error:
+                told.refused[folder.path] = str(error)
+            else:
+                subjects.append(subject)
+        if subjects:
+            measure(subjects, wanted, stage, told)
+    return told
+
+
+def measure(subjects: Sequence[Subject], wanted: Wanted, stage: Callable[[str], Counting], told: Told) -> None:
+    """One by one what nobody shares, and the corruptions of all of them together."""
+    shown = subjects[0].path.name if len(subjects) == 1 else f"{len(subjects)} runs"
+    looking = stage(f"{shown}: looking at {subjects[0].recipe.data.source}")
+    data = RunData(subjects[0], wanted.data, lambda done, total: looking.count(done, total))
+    for subject in subjects:
+        for name, measurement in apart(subject, data, wanted, stage).items():
+            try:
+                found = measurement()
+            except (ValueError, OSError) as error:
+                told.failed.append(f"{name} of {subject.path}: {error}")
+            else:
+                told.left_out.extend([found] if isinstance(found, str) else found or ())
+    if wanted.corrupted_images:
+        kept = not wanted.corruptions and wanted.corrupted is None
+        corruption(subjects, data, wanted.corrupted, stage(f"{shown}: corruptions"), told, any_source=kept)
+
+
+def apart(subject: Subject, data: RunData, wanted: Wanted, stage: Callable[[str], Counting]) -> dict[str, Measurement]:
+    """What is measured of each by itself; a measurement tells in sentences what it leaves out."""
+    shown, every = subject.path.name, wanted.everything
+    todo: dict[str, Measurement] = {}
     if wanted.costs or every:
         todo["costs"] = lambda: costs(subject, stage(f"{shown}: costs"))
     if wanted.health or every:
@@ -79,19 +106,6 @@ def measure_run(
         todo["out of distribution"] = lambda: ood(subject, data, wanted.ood, stage(f"{shown}: out of distribution"))
     elif every:
         todo["out of distribution"] = lambda: "out of distribution: nothing says where other images are; give --ood"
-    if wanted.corruptions or wanted.corrupted is not None or every:
-        kept = every and not wanted.corruptions and wanted.corrupted is None
-        shows = stage(f"{shown}: corruptions")
-        todo["corruption"] = lambda: corruption(subject, data, wanted.corrupted, shows, any_source=kept)
     if wanted.subspace or every:
         todo["subspace"] = lambda: subspace(subject, data, wanted.images, stage(f"{shown}: subspace"))
-    told = Told([], [])
-    with subject.held():
-        for name, measurement in todo.items():
-            try:
-                found = measurement()
-            except (ValueError, OSError) as error:
-                told.failed.append(f"{name} of {path}: {error}")
-            else:
-                told.left_out.extend([found] if isinstance(found, str) else found or ())
-    return told
+    return todo

@@ -1,7 +1,9 @@
-"""How a measurement tells how far it has come."""
+"""How a measurement tells how far it has come, and what became of it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 
@@ -26,3 +28,13 @@ class Quiet:
 
     def message(self, text: str) -> None:
         pass
+
+
+@dataclass(frozen=True)
+class Told:
+    """Sentences: what makes no sense for a run, what went wrong, most often because data are not there, and why a
+    folder is not measured at all."""
+
+    left_out: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    refused: dict[Path, str] = field(default_factory=dict)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,13 @@ from onefold.metrics import log_mean_probabilities
 from onefold.recipe import Recipe, from_dict
 from onefold.run import RunFolder
 from onefold.types import Ensemble, Prediction
+
+
+class Folder(NamedTuple):
+    """Of a run, or of teachers; `teachers` is how many of these to take, all if nothing is said."""
+
+    path: Path
+    teachers: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
