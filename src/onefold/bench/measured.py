@@ -20,7 +20,7 @@ from onefold.data.order import draw_seed
 from onefold.engine.device import current, own_randomness
 from onefold.engine.distributed import ALONE
 from onefold.engine.evaluate import measure, metrics_of
-from onefold.engine.from_recipe import job_of
+from onefold.engine.from_recipe import job_of, side_by_side
 from onefold.engine.keeper import Keeper
 from onefold.engine.loop import Pace, Position, save
 from onefold.engine.losses import Losses
@@ -84,7 +84,7 @@ def trainings(
     if method.needs_teachers:
         build = (recipe.network, len(source.classes), source.statistics, source.image_size)
         teachers = Teachers([build_network(*build) for _ in range(recipe.members)]).to(device)
-    count = recipe.members if device.type == "cuda" and not student else 1
+    count = 1 if student else min(recipe.members, side_by_side(recipe, source, device, student=False))
     seeds = [draw_seed("plan", recipe.seed, m) for m in range(count)]
     jobs = [job_of(still, source, method, perturbation, teachers, seed, device, ALONE) for seed in seeds]
     return [prepare(replace(job, say=say)) for job in jobs]

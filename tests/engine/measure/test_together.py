@@ -21,6 +21,7 @@ from torch import Tensor
 
 from onefold.data.corrupt import corrupt, published
 from onefold.engine import train_teachers
+from onefold.engine.checkpoint import load_network
 from onefold.engine.measure import corruption, groups
 from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted, measure_runs
@@ -241,6 +242,23 @@ def test_one_that_fails_does_not_stop_the_other(alone: Path, copies: Copies, spo
     assert told.left_out == []
     (said,) = [*told.failed, *told.refused.values()]
     assert re.match(sentence, said)
+    place = "latentbe/measurements/corruption.json"
+    assert stored(folder) == {place: stored(alone)[place]}
+
+
+def test_memory_that_is_not_there_for_one_does_not_stop_the_other(
+    alone: Path, copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copies("together", "latentbe", "kd")
+
+    def loading(path: Path, network: torch.nn.Module) -> None:
+        if path.parent.name == "kd":
+            raise torch.OutOfMemoryError("out of memory")
+        load_network(path, network)
+
+    monkeypatch.setattr("onefold.engine.measure.subject.load_network", loading)
+    told = measured([folder / "kd", folder / "latentbe"])
+    assert told == Told(refused={folder / "kd": f"{folder / 'kd'}: out of memory"})
     place = "latentbe/measurements/corruption.json"
     assert stored(folder) == {place: stored(alone)[place]}
 

@@ -53,7 +53,7 @@ def noting(failing: Sequence[Rows]) -> Iterator[None]:
     """What goes wrong inside is the end for these, and not for the others."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         for rows in going(failing):
             rows.error = error
 
@@ -128,6 +128,8 @@ def ask_about(key: str, batches: Iterator[Batch], lacking: Sequence[Rows]) -> No
         for rows in going(lacking):
             with noting([rows]):
                 update(metrics[rows], rows.subject, x, y)
+        if not going(lacking):
+            return
     for rows in going(lacking):
         with noting([rows]):
             rows.keep(key, metrics[rows])

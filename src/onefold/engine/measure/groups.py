@@ -34,7 +34,7 @@ def data_of(folder: Folder, options: DataOptions) -> Hashable:
         about, data = run.about, from_dict(run.recipe).data
         form = tuple(about["class_names"]), tuple(about["image_size"]), len(about["statistics"][0])
         return data.source, options.root_of(data), options.skips(data), form
-    except (ValueError, OSError, LookupError):
+    except (ValueError, OSError, LookupError, TypeError):
         return folder
 
 

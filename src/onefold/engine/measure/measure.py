@@ -67,8 +67,8 @@ def measure_runs(
             try:
                 subject = subject_of(folder.path, device, folder.teachers)
                 locks.enter_context(subject.held())
-            except (ValueError, OSError) as error:
-                told.refused[folder.path] = str(error)
+            except (ValueError, OSError, RuntimeError) as error:  # weights that do not fit, memory that is not there
+                told.refused[folder.path] = f"{folder.path}: {error}" if isinstance(error, RuntimeError) else str(error)
             else:
                 subjects.append(subject)
         if subjects:

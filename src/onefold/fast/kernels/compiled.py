@@ -17,6 +17,7 @@ SIZES = ["rows", "chunk", "splits", "members", "count", "pixels", "programs"]
 # Factors of members are read once by each program, so that it does not matter where those of a picked member begin.
 FACTORS = ["q", "s", "r"]
 CAPTURED_SINCE = 12_030  # the first CUDA that captures launches of this kind
+COMPILED = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter knows no waiting
 
 
 def jit(function: Any) -> Any:
@@ -49,5 +50,5 @@ def comes_early(device: int) -> bool:
 @jit
 def wait_for_inputs():
     """Every kernel begins with it: what was launched before has ended, and all it stored can be read."""
-    if tl.target_info.cuda_capability_geq(9, 0):
+    if COMPILED and tl.target_info.cuda_capability_geq(9, 0):
         tl.extra.cuda.gdc_wait()

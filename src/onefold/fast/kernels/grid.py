@@ -8,7 +8,7 @@ TILE = 2048  # elements that a program of 256 threads holds at once: few registe
 SUMMED = 4096  # the same where 128 threads sum and an element has two bytes: fewer programs, each with more under way
 REDUCED = 2048  # sums that the last program adds up at once: more take registers that all programs then have
 SUM_CHANNELS = 32  # of a program that sums: 64 bytes of a row; the last one of a block has the fewer sums to add up
-STAGES = 4  # tiles under way in a program that sums
+STAGES = 4  # tiles under way in a program that sums, where the channels are a multiple of 16
 PROGRAMS = 132  # that sum: one for each processor of an H100 or H200; a reduction has as many parts
 CHANNELS = 16  # of a table that a kernel of its own makes
 
@@ -34,8 +34,9 @@ class Grid:
         self.programs = (members, self.splits, self.blocks)
         self.extent = (self.rows, self.channels, chunk)
         self.sizes = {"ROWS": tile_rows, "CHANNELS": tile_channels, "num_warps": 4 if sums else 8}
+        self.stages = STAGES if sums else 1
         crowd = power_of_two(members)
-        self.reduction = {"MEMBERS": crowd, "PARTS": max(1, REDUCED // (crowd * tile_channels)), "STAGES": STAGES}
+        self.reduction = {"MEMBERS": crowd, "PARTS": max(1, REDUCED // (crowd * tile_channels)), "STAGES": self.stages}
         self.tables = (-(-self.channels // CHANNELS),)
         self.table = {"MEMBERS": crowd, "CHANNELS": CHANNELS, "num_warps": 4}
         self.table_reduction = {"PARTS": max(1, REDUCED // (crowd * CHANNELS))}

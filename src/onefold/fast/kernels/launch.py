@@ -146,5 +146,6 @@ def scaled_gradient(g: Tensor, y: Tensor | None, s: Tensor) -> tuple[Tensor, Ten
     grid, dy = Grid(g, s.shape[0], sums=y is not None), torch.empty_like(g)
     partial = None if y is None else floats(g, s.shape[0], grid.splits, grid.channels)
     tensors = (g, y, s.contiguous(), dy, partial)
-    scaled_gradient_kernel[grid.programs](*tensors, *grid.extent, SUMS=y is not None, **grid.sizes)
+    flags = {"SUMS": y is not None, "STAGES": grid.stages}
+    scaled_gradient_kernel[grid.programs](*tensors, *grid.extent, **flags, **grid.sizes)
     return dy, None if partial is None else partial.sum(1)

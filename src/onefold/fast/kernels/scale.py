@@ -31,7 +31,18 @@ def scaled_sum_kernel(
 
 @jit
 def scaled_gradient_kernel(
-    g, y, s, dy, partial, rows, channels, chunk, SUMS: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
+    g,
+    y,
+    s,
+    dy,
+    partial,
+    rows,
+    channels,
+    chunk,
+    SUMS: tl.constexpr,
+    STAGES: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
 ):
     """dy = (1 + s) g, and in the same pass partial `[M, chunks, C]`: sums of g y, whose total is ds."""
     wait_for_inputs()
@@ -43,7 +54,7 @@ def scaled_gradient_kernel(
     base = member.to(tl.int64) * rows * channels
     total = tl.zeros([ROWS, CHANNELS], tl.float32)
     start, end = split * chunk, min(split * chunk + chunk, rows)
-    for row in range(start, end, ROWS):
+    for row in tl.range(start, end, ROWS, num_stages=STAGES):
         at = row + tl.arange(0, ROWS)
         here = (at < end)[:, None] & there[None, :]
         offset = base + at.to(tl.int64)[:, None] * channels + c[None, :]
