@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
+import itertools
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +16,7 @@ from onefold.data import Arrays
 from onefold.engine.settings import Settings
 from onefold.engine.training import Job, prepare
 from onefold.ensemble import Teachers, batch_ensemble
+from onefold.fast.tf32 import tf32
 from onefold.methods import METHODS, PERTURBATIONS
 from onefold.models import wide_resnet
 from onefold.perturb import tdiv_sdiv
@@ -17,54 +24,109 @@ from onefold.recipe import OptimRecipe
 
 CPU = torch.device("cpu")
 MEMBERS, BATCH, STEPS = 3, 8, 6
+LR, DECAY = 0.05, 1e-2
 
 
-def network(seed: int) -> nn.Module:
+def network(seed: int, depth: int = 10, width: int = 1) -> nn.Module:
     torch.manual_seed(seed)
-    return wide_resnet(10, 1).double()
+    return wide_resnet(depth, width).double()
 
 
-def batch(seed: int) -> tuple[Tensor, Tensor]:
+def batch(seed: int, count: int = BATCH, side: int = 8) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return torch.rand(BATCH, 3, 8, 8, dtype=torch.float64, generator=generator), torch.arange(BATCH) % 10
+    return torch.rand(count, 3, side, side, dtype=torch.float64, generator=generator), torch.arange(count) % 10
 
 
-def losses(method: str, teachers: list[nn.Module]) -> list[float]:
+@pytest.fixture
+def one_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both versions draw the members 1 and 0."""
+    ours = importlib.import_module("onefold.perturb.tdiv")  # the module; the package has a function of that name
+
+    def pair(_: int, device: torch.device, __: Any) -> tuple[Tensor, Tensor]:
+        return torch.tensor([1], device=device), torch.tensor([0], device=device)
+
+    monkeypatch.setattr(ours, "draw_pair", pair)
+    drawn = itertools.cycle([1, MEMBERS - 1])  # the second is how far it is to the other
+    monkeypatch.setattr(torch, "randint", lambda *_: torch.tensor([next(drawn)]))
+
+
+def losses(
+    method: str,
+    perturbation: str,
+    net: nn.Module,
+    teachers: list[nn.Module],
+    batches: list[tuple[Tensor, Tensor]],
+    device: torch.device = CPU,
+    precision: str = "float32",
+) -> list[float]:
     """The engine's."""
-    x, y = batch(0)
-    optim = OptimRecipe(batch_size=BATCH, warmup_epochs=0, lr=0.05, weight_decay=1e-2)
+    optim = OptimRecipe(batch_size=len(batches[0][1]), warmup_epochs=0, lr=LR, weight_decay=DECAY)
     job = Job(
         method=METHODS[method],
-        perturbation=PERTURBATIONS["none"],
-        net=network(9),
+        perturbation=PERTURBATIONS[perturbation],
+        net=net,
         teachers=Teachers(teachers) if teachers else None,
-        train=Arrays(x, y),
+        train=Arrays(*batches[0]),
         val=None,
         test=None,
-        settings=Settings(1, optim=optim),
-        device=CPU,
+        settings=Settings(1, optim=optim, precision=precision),
+        device=device,
     )
     training = prepare(job)
     training.student.train()
-    return [float(training.step(*batch(number))) for number in range(STEPS)]
+    try:
+        return [float(training.step(x.to(device), y.to(device))) for x, y in batches]
+    finally:
+        training.close()
 
 
-def test_supervised_steps() -> None:
-    net = network(9).train()
-    step = plain.supervised_step(net, plain.optimizer_for(net, 1, 0.05, 1e-2))
-    ours, theirs = losses("supervised", []), [float(step(*batch(number))) for number in range(STEPS)]
+def plain_losses(
+    method: str, perturbation: str, net: nn.Module, teachers: list[nn.Module], batches: list[tuple[Tensor, Tensor]]
+) -> list[float]:
+    kind, device = batches[0][0].dtype, next(net.parameters()).device
+    if method == "supervised":
+        step = plain.supervised_step(net.train(), plain.optimizer_for(net, 1, LR, DECAY))
+    else:
+        student = plain.batch_ensemble(net, MEMBERS).to(device, kind).train()
+        optimizer = plain.optimizer_for(student, MEMBERS, LR, DECAY)
+        frozen = [teacher.eval().requires_grad_(False) for teacher in teachers]
+        step = plain.latentbe_step(student, frozen, optimizer, DECAY, 4.0, perturb=perturbation != "none")
+    return [float(step(x.to(device), y.to(device))) for x, y in batches]
+
+
+CASES = [("supervised", "none"), ("latentbe", "none"), ("latentbe", "tdiv-sdiv")]
+
+
+@pytest.mark.parametrize(("method", "perturbation"), CASES)
+@pytest.mark.usefixtures("one_pair")
+def test_the_same_losses(method: str, perturbation: str) -> None:
+    batches = [batch(number) for number in range(STEPS)]
+    teachers = [network(m) for m in range(MEMBERS)] if method != "supervised" else []
+    ours = losses(method, perturbation, network(9), copy.deepcopy(teachers), batches)
+    theirs = plain_losses(method, perturbation, network(9), teachers, batches)
     torch.testing.assert_close(torch.tensor(theirs), torch.tensor(ours), rtol=1e-5, atol=0)
     assert max(theirs) - min(theirs) > 1e-3, "something was learned"
 
 
-def test_latentbe_steps() -> None:
-    teachers = [network(m) for m in range(MEMBERS)]
-    student = plain.batch_ensemble(network(9), MEMBERS).double().train()
-    optimizer = plain.optimizer_for(student, MEMBERS, 0.05, 1e-2)
-    frozen = [network(m).eval() for m in range(MEMBERS)]
-    step = plain.latentbe_step(student, frozen, optimizer, 1e-2, 4.0, perturb=False)
-    ours, theirs = losses("latentbe", teachers), [float(step(*batch(number))) for number in range(STEPS)]
-    torch.testing.assert_close(torch.tensor(theirs), torch.tensor(ours), rtol=1e-5, atol=0)
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("method", "perturbation"), CASES)
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize(("precision", "error"), [("float32", 1e-4), ("bf16", 2e-2)])
+@pytest.mark.usefixtures("one_pair")
+def test_the_same_losses_by_the_fast_path(
+    method: str, perturbation: str, width: int, precision: str, error: float
+) -> None:
+    cuda = torch.device("cuda")
+    batches = [(x.float(), y) for x, y in (batch(number, 32, 32) for number in range(STEPS))]
+    teachers = [network(m, 28, width).float().to(cuda) for m in range(MEMBERS)] if method != "supervised" else []
+    with tf32(False):
+        ours = losses(
+            method, perturbation, network(9, 28, width).float(), copy.deepcopy(teachers), batches, cuda, precision
+        )
+        theirs = plain_losses(method, perturbation, network(9, 28, width).float().to(cuda), teachers, batches)
+    torch.testing.assert_close(torch.tensor(theirs), torch.tensor(ours), rtol=error, atol=0)
 
 
 def test_linear_layers_on_tokens() -> None:

@@ -132,6 +132,7 @@ def test_who_writes_into_a_batch_does_not_write_into_the_data() -> None:
     assert torch.equal(torch.cat([batch for batch, _ in loader.batches()]), x)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_gets_the_bits_of_the_cpu() -> None:
     def on(device: str) -> list[tuple[Tensor, Tensor]]:

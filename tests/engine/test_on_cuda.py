@@ -16,6 +16,7 @@ from onefold.methods import METHODS
 from onefold.run import RunFolder
 
 pytestmark = [
+    pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
 ]

@@ -58,6 +58,7 @@ def test_recomputed_activations_use_the_picked_members() -> None:
     torch.testing.assert_close(moved[0], moved[1])
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_recomputed_activations_of_teachers_picked_on_a_device() -> None:
     teachers = Teachers([Checkpointed() for _ in range(2)]).cuda()

@@ -7,7 +7,7 @@ import torch
 
 from onefold.data.corrupt import CORRUPTIONS, EXTRA, corrupt
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 @pytest.mark.parametrize("side", [32, 64])

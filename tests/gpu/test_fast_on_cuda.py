@@ -1,6 +1,6 @@
 """The fast path on a GPU: the numbers of eager float32, in graphs, side by side, and out of the way where it fails.
 
-All GPU tests: `pytest tests/gpu tests/engine/test_on_cuda.py`.
+All GPU tests: `pytest -m gpu`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from onefold.models import mlp, wrn28
 from onefold.recipe import OptimRecipe
 
 pytestmark = [
+    pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]

@@ -32,6 +32,7 @@ from onefold.perturb import tdiv_sdiv
 from onefold.recipe import OptimRecipe
 
 pytestmark = [
+    pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
 ]

@@ -1,6 +1,6 @@
 """The step on a GPU: the same numbers as on the CPU, and nothing in it waits for the host.
 
-All GPU tests: `pytest tests/gpu`. They are skipped where there is no CUDA device.
+All GPU tests: `pytest -m gpu`. They are skipped where there is no CUDA device.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from onefold.objectives import one_to_one
 from onefold.perturb import tdiv_sdiv
 
 pytestmark = [
+    pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
 ]

@@ -297,6 +297,7 @@ def test_compiles_into_one_graph(members: int) -> None:
     torch._dynamo.reset()
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_runs_in_a_captured_graph() -> None:
     torch.manual_seed(0)
