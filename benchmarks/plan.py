@@ -1,0 +1,110 @@
+"""What `onefold plan` says beside what the commands take: whole runs of several settings, teachers and student.
+
+    python benchmarks/plan.py [--settings "cifar10 --epochs 3 --data.root data" ...] [--out FILE]
+
+Each setting is what follows `onefold plan`. Every command runs in a process of its own: first the plan, then `train`
+and `distill` to their ends. On a machine that does something else its times tell nothing; on a CPU the processor's
+seconds stand beside them. {random} in a setting is an npz file of 2,000 random images of 32 x 32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SETTINGS = [
+    "digits",
+    "digits --network wrn16x4 --epochs 10 --recipe.members 2",
+    "digits --network wrn28x1 --epochs 5 --recipe.members 2 --data.source npz:{random}",
+]
+# What a command had of memory at most: of a GPU by tensors, else of the machine's by its process.
+COMMAND = """
+import json, sys
+from onefold.cli import main
+code = main()
+import torch
+from onefold.bench.memory import peak_bytes
+device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")
+print(json.dumps({"device": device.type, "memory": peak_bytes(device)}), file=open(sys.argv[-1] + ".peak", "w"))
+sys.exit(code)
+"""
+
+
+def command(words: list[str], out: Path) -> dict[str, Any]:
+    """Seconds by the clock and by the processor, and bytes."""
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, *words, "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"NO_COLOR": "1"},
+    )
+    seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        raise SystemExit(f"{shlex.join(words)}:\n{done.stderr[-3000:]}")
+    of_processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    peak: dict[str, Any] = json.loads(Path(f"{out}.peak").read_text())
+    return {"seconds": seconds, "processor_seconds": of_processor, **peak}
+
+
+def compared(setting: str, folder: Path, random: Path) -> list[dict[str, Any]]:
+    words = shlex.split(setting.replace("{random}", str(random)))
+    command(["plan", *words], folder / "plan.json")
+    plan = json.loads((folder / "plan.json").read_text())
+    teachers = folder / "teachers"
+    taken = [
+        command(["train", *words], teachers),
+        command(["distill", *words, "--teachers", str(teachers)], folder / "student"),
+    ]
+    rows = []
+    for phase, found in zip(plan["phases"], taken, strict=True):
+        said = {"seconds": phase["times"]["total"], "memory": phase["measured"]["memory"]}
+        ratios = {name: said[name] / found[name] for name in said}
+        rows.append({"setting": setting, "phase": phase["name"], "plan": said, "found": found, "ratio": ratios})
+        print(
+            f"{setting}, {phase['name']}: {said['seconds']:.1f} s planned, {found['seconds']:.1f} taken "
+            f"({ratios['seconds']:.2f}); {said['memory'] / 1e9:.2f} GB planned, {found['memory'] / 1e9:.2f} taken "
+            f"({ratios['memory']:.2f})",
+            flush=True,
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--settings", nargs="+", default=SETTINGS)
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        draws = np.random.default_rng(0)
+        splits = {"train": 1_600, "test": 400}
+        arrays: dict[str, Any] = {f"{name}_y": np.arange(n) % 10 for name, n in splits.items()}
+        arrays |= {f"{name}_x": draws.integers(0, 256, (n, 32, 32, 3), np.uint8) for name, n in splits.items()}
+        np.savez(Path(place) / "random.npz", **arrays)
+        for number, setting in enumerate(chosen.settings):
+            folder = Path(place) / str(number)
+            folder.mkdir()
+            rows += compared(setting, folder, Path(place) / "random.npz")
+    if chosen.out is not None:
+        from onefold.engine.device import device_named
+        from onefold.engine.environment import environment
+
+        about = environment(device_named(rows[0]["found"]["device"]))
+        chosen.out.write_text(json.dumps({"environment": about, "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
