@@ -6,9 +6,10 @@ from torch import Tensor
 
 TILE = 2048  # elements that a program of 256 threads holds at once: few registers, many programs to a processor
 SUMMED = 4096  # the same where 128 threads sum and an element has two bytes: fewer programs, each with more under way
+WHOLE = 16  # channels of which a multiple is copied ahead; else a tile is twice as large, with twice the threads
 REDUCED = 2048  # sums that the last program adds up at once: more take registers that all programs then have
 SUM_CHANNELS = 32  # of a program that sums: 64 bytes of a row; the last one of a block has the fewer sums to add up
-STAGES = 4  # tiles under way in a program that sums, where the channels are a multiple of 16
+STAGES = 4  # tiles under way in a program that sums
 PROGRAMS = 132  # that sum: one for each processor of an H100 or H200; a reduction has as many parts
 CHANNELS = 16  # of a table that a kernel of its own makes
 
@@ -25,7 +26,9 @@ class Grid:
         self.rows = y.numel() // (members * self.channels)
         tile_channels = min(power_of_two(self.channels), SUM_CHANNELS if sums else 64)
         # Tiles under way lie in shared memory, of which smaller devices have 100 KB: wide elements are the fewer.
-        tile_rows = max((SUMMED * 2 // y.element_size() if sums else TILE) // tile_channels, 1)
+        ahead = sums and self.channels % WHOLE == 0
+        summed = (1 if ahead else 2) * SUMMED * 2 // y.element_size()
+        tile_rows = max((summed if sums else TILE) // tile_channels, 1)
         self.blocks = -(-self.channels // tile_channels)
         tiles = -(-self.rows // tile_rows)
         splits = max(1, (PROGRAMS if sums else 4 * PROGRAMS) // (members * self.blocks))
@@ -33,8 +36,8 @@ class Grid:
         self.splits = -(-self.rows // chunk)
         self.programs = (members, self.splits, self.blocks)
         self.extent = (self.rows, self.channels, chunk)
-        self.sizes = {"ROWS": tile_rows, "CHANNELS": tile_channels, "num_warps": 4 if sums else 8}
-        self.stages = STAGES if sums else 1
+        self.sizes = {"ROWS": tile_rows, "CHANNELS": tile_channels, "num_warps": 4 if ahead else 8}
+        self.stages = STAGES if ahead else 1
         crowd = power_of_two(members)
         self.reduction = {"MEMBERS": crowd, "PARTS": max(1, REDUCED // (crowd * tile_channels)), "STAGES": self.stages}
         self.tables = (-(-self.channels // CHANNELS),)
