@@ -14,21 +14,29 @@ from onefold.recipe import Recipe
 # Fitted to the growth of resident memory on a CPU in ten settings, which the estimate then meets within a fifth.
 MOMENTARY = 4  # times the largest layer: gradients of its input and output, copies in the order a kernel wants
 FRAGMENTS = 1.25
+# Fitted to the peaks of sixteen benchmarks on an H200 (WRN28x1, WRN28x4, ResNet-50 and ViT-S, alone and with members,
+# batches of 4 to 256; benchmarks/records), which the estimate meets within 27%.
+WEIGHTS, TEACHERS = 10, 6  # copies of a network: gradients, momenta, rounded and folded ones, those that are compared
+MEMBERS = 1.7  # times what a plain network keeps: a student is compared with itself as it was, factor by factor
+WORKSPACE = 0.2e9
 
 
 def memory(recipe: Recipe, source: Source, net: nn.Module, method: Method) -> float:
     """Bytes: weights, gradients and momenta of what is trained, the teachers, what a step keeps to go back, and what
-    it needs for a moment on the way; on a CPU also what the system's allocator cannot use again."""
+    it needs for a moment on the way; on a CPU also what the system's allocator cannot use again, on a GPU what the
+    start-up of the fast path has for a while."""
+    device = device_named(recipe.device)
     weights = sum(t.nbytes for t in (*net.parameters(), *net.buffers()))
     teachers = recipe.members * weights if method.needs_teachers else 0
     members = student_members(method, recipe.members)
     example = torch.zeros(2, source.channels, *source.image_size) if len(source.image_size) == 2 else features(source)
-    share = 0.5 if precision_on(device_named(recipe.device), recipe.precision) == "bf16" else 1.0
+    share = 0.5 if precision_on(device, recipe.precision) == "bf16" else 1.0
     saved = saved_bytes(net, example)
     at_once = members * recipe.optim.batch_size / recipe.optim.accumulate / len(example) * share
     kept, largest = sum(saved) * at_once, max(saved, default=0) * at_once
-    lost = FRAGMENTS if device_named(recipe.device).type == "cpu" else 1.0
-    return lost * (3 * weights + teachers + kept) + MOMENTARY * largest
+    if device.type == "cuda":
+        return WEIGHTS * weights + TEACHERS * teachers + (MEMBERS if members > 1 else 1) * kept + WORKSPACE
+    return FRAGMENTS * (3 * weights + teachers + kept) + MOMENTARY * largest
 
 
 def features(source: Source) -> Tensor:
