@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from onefold.report.logs import Points, curve
 from onefold.report.pictures.picture import Palette, Panel, Picture, Style, line, one_axes, styles_of
@@ -21,6 +22,7 @@ TRAIN_DIV, HELD_OUT = (
     "Div on training images",
     (("Div on test images", "test_div"), ("Div on validation images", "val_div")),
 )
+SPREAD = 5  # times: where curves fall further, what they end at is told apart on a logarithmic scale only
 CHANGES = (("change in TDiv", "tdiv_change"), ("change in SDiv", "sdiv_change"))
 
 
@@ -106,3 +108,13 @@ def draw(title: str, lines: Lines, styles: dict[str, Style], figure: FigureBase,
     for label, points in lines.items():
         line(axes, palette, styles[label], [x for x, _ in points], [y for _, y in points])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    values = [y for points in lines.values() for _, y in points]
+    if not title.startswith(LOSS) and 0 < SPREAD * min(values) < max(values):
+        logarithmic(axes, max(values) / min(values))
+
+
+def logarithmic(axes: Axes, spread: float) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if spread < 100 else (1,)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())

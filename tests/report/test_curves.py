@@ -1,0 +1,30 @@
+"""Curves over epochs."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.figure import Figure
+
+from onefold.report.pictures.curves import LOSS, NLL, TRAIN_DIV, draw
+from onefold.report.pictures.picture import PRINTED, styles_of
+
+
+@pytest.mark.parametrize(
+    ("title", "values", "scale"),
+    [
+        (NLL, [2.5, 0.6, 0.2], "log"),
+        (NLL, [0.5, 0.3, 0.2], "linear"),
+        (TRAIN_DIV, [1.2, 0.01, 0.0005], "log"),
+        (TRAIN_DIV, [1.2, 0.01, 0.0], "linear"),
+        (LOSS, [2.5, 0.6, 0.01], "linear"),
+    ],
+)
+def test_what_falls_far_is_logarithmic(title: str, values: list[float], scale: str) -> None:
+    figure = Figure()
+    draw(title, {"a": list(enumerate(values, 1))}, styles_of(["a"]), figure, PRINTED)
+    (axes,) = figure.axes
+    assert axes.get_yscale() == scale
+    figure.draw_without_rendering()
+    ticks = [label.get_text() for label in axes.get_yticklabels() if label.get_text()]
+    assert len(ticks) > 1
+    assert all("10^" not in tick for tick in ticks)
