@@ -15,16 +15,16 @@ from onefold.recipe import Recipe
 MOMENTARY = 4  # times the largest layer: gradients of its input and output, copies in the order a kernel wants
 FRAGMENTS = 1.25
 # Fitted to the peaks of sixteen benchmarks on an H200 (WRN28x1, WRN28x4, ResNet-50 and ViT-S, alone and with members,
-# batches of 4 to 256; benchmarks/records), which the estimate meets within 27%.
-WEIGHTS, TEACHERS = 10, 6  # copies of a network: gradients, momenta, rounded and folded ones, those that are compared
-MEMBERS = 1.7  # times what a plain network keeps: a student is compared with itself as it was, factor by factor
+# batches of 4 to 256; benchmarks/records), which the estimate meets within 27%. Peaks contain the start-up.
+WEIGHTS, TEACHERS = 10, 6  # copies of what is trained, and of each teacher
+MEMBERS = 1.7  # times what a plain network keeps for as many images
 WORKSPACE = 0.2e9
 
 
 def memory(recipe: Recipe, source: Source, net: nn.Module, method: Method) -> float:
     """Bytes: weights, gradients and momenta of what is trained, the teachers, what a step keeps to go back, and what
-    it needs for a moment on the way; on a CPU also what the system's allocator cannot use again, on a GPU what the
-    start-up of the fast path has for a while."""
+    it needs for a moment on the way; on a CPU also what the system's allocator cannot use again, on a GPU by
+    what was measured, start-up included."""
     device = device_named(recipe.device)
     weights = sum(t.nbytes for t in (*net.parameters(), *net.buffers()))
     teachers = recipe.members * weights if method.needs_teachers else 0
