@@ -1,10 +1,12 @@
 """What `onefold plan` says beside what the commands take: whole runs of several settings, teachers and student.
 
     python benchmarks/plan.py [--settings "cifar10 --epochs 3 --data.root data" ...] [--out FILE]
+    python benchmarks/plan.py --teachers runs/teachers --keep runs/students --settings ...
 
 Each setting is what follows `onefold plan`. Every command runs in a process of its own: first the plan, then `train`
 and `distill` to their ends. On a machine that does something else its times tell nothing; on a CPU the processor's
-seconds stand beside them. {random} in a setting is an npz file of 2,000 random images of 32 x 32.
+seconds stand beside them. {random} in a setting is an npz file of 2,000 random images of 32 x 32. With --teachers only
+the students run, of teachers that are there; with --keep the runs stay, in folders 0, 1, ... by their settings.
 """
 
 from __future__ import annotations
@@ -59,17 +61,15 @@ def command(words: list[str], out: Path) -> dict[str, Any]:
     return {"seconds": seconds, "processor_seconds": of_processor, **peak}
 
 
-def compared(setting: str, folder: Path, random: Path) -> list[dict[str, Any]]:
+def compared(setting: str, folder: Path, random: Path, given: Path | None) -> list[dict[str, Any]]:
     words = shlex.split(setting.replace("{random}", str(random)))
     command(["plan", *words], folder / "plan.json")
     plan = json.loads((folder / "plan.json").read_text())
-    teachers = folder / "teachers"
-    taken = [
-        command(["train", *words], teachers),
-        command(["distill", *words, "--teachers", str(teachers)], folder / "student"),
-    ]
+    teachers = folder / "teachers" if given is None else given
+    taken = [] if given else [command(["train", *words], teachers)]
+    taken.append(command(["distill", *words, "--teachers", str(teachers)], folder / "student"))
     rows = []
-    for phase, found in zip(plan["phases"], taken, strict=True):
+    for phase, found in zip(plan["phases"][-len(taken) :], taken, strict=True):
         said = {"seconds": phase["times"]["total"], "memory": phase["measured"]["memory"]}
         ratios = {name: said[name] / found[name] for name in said}
         rows.append({"setting": setting, "phase": phase["name"], "plan": said, "found": found, "ratio": ratios})
@@ -85,6 +85,8 @@ def compared(setting: str, folder: Path, random: Path) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", nargs="+", default=SETTINGS)
+    parser.add_argument("--teachers", type=Path)
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     rows = []
@@ -95,15 +97,19 @@ def main() -> None:
         arrays |= {f"{name}_x": draws.integers(0, 256, (n, 32, 32, 3), np.uint8) for name, n in splits.items()}
         np.savez(Path(place) / "random.npz", **arrays)
         for number, setting in enumerate(chosen.settings):
-            folder = Path(place) / str(number)
-            folder.mkdir()
-            rows += compared(setting, folder, Path(place) / "random.npz")
-    if chosen.out is not None:
-        from onefold.engine.device import device_named
-        from onefold.engine.environment import environment
+            folder = (chosen.keep or Path(place)) / str(number)
+            folder.mkdir(parents=True)
+            rows += compared(setting, folder, Path(place) / "random.npz", chosen.teachers)
+            if chosen.out is not None:
+                save(rows, chosen.out)
 
-        about = environment(device_named(rows[0]["found"]["device"]))
-        chosen.out.write_text(json.dumps({"environment": about, "rows": rows}, indent=2) + "\n")
+
+def save(rows: list[dict[str, Any]], file: Path) -> None:
+    from onefold.engine.device import device_named
+    from onefold.engine.environment import environment
+
+    about = environment(device_named(rows[0]["found"]["device"]))
+    file.write_text(json.dumps({"environment": about, "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

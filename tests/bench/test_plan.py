@@ -32,6 +32,7 @@ FOUND = Measured(
     checkpoint=0.2,
     best=0.01,
     metrics=0.5,
+    look=0.0,
     memory=10**9,
 )
 
@@ -72,6 +73,18 @@ def test_times_add_up(examples: Examples) -> None:
     assert times.total == pytest.approx(times.start_up + times.training + times.evaluation + times.checkpoints)
 
 
+def test_looks_at_the_members_count(examples: Examples) -> None:
+    """A run of 400 examples and 30 epochs has one, unless it is asked for more."""
+    work = work_of(digits(), examples, student=True)
+    without = times_of(digits(), examples, work, FOUND, program=2.0)
+    once = times_of(digits(), examples, work, replace(FOUND, look=0.7), program=2.0)
+    assert once.evaluation - without.evaluation == pytest.approx(0.7)
+    often = replace(digits(), diversity_every=7)
+    assert times_of(often, examples, work, replace(FOUND, look=0.7), program=2.0).evaluation == pytest.approx(
+        without.evaluation + 4 * 0.7
+    )
+
+
 def test_teachers_one_after_the_other_and_side_by_side(examples: Examples) -> None:
     work = work_of(digits(), examples, student=False)
     one = times_of(digits(), examples, work, FOUND, program=2.0)
@@ -105,7 +118,7 @@ def test_measuring_takes_the_steps_of_a_run(
         found = measured(small(), examples, CPU, student=student, seconds=0.05, say=print)
         assert found.runs == 1
         for name, value in vars(found).items():
-            assert value > 0, name
+            assert value > 0 or (name == "look" and not student), name
     assert not list(tmp_path.iterdir()), "the checkpoint was only tried"
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -116,9 +129,9 @@ def test_nothing_is_learned_while_measuring(examples: Examples, monkeypatch: pyt
 
     seen: list[Training] = []
 
-    def remembered(training: Training, device: torch.device, seconds: float) -> tuple[float, float]:  # noqa: ARG001
+    def remembered(training: Training, device: torch.device, seconds: float) -> tuple[float, float, float]:  # noqa: ARG001
         seen.append(training)
-        return 0.1, 0.1
+        return 0.1, 0.1, 0.0
 
     monkeypatch.setattr(module, "evaluation_seconds", remembered)
     before: dict[str, Tensor] = {}

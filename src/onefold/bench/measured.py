@@ -42,7 +42,7 @@ class Measured:
     """Seconds, of one run or of `runs` side by side."""
 
     runs: int
-    start_up: float  # to the end of the first step of every shape
+    start_up: float  # to the end of the first step of every shape, and what is slower for the first time after that
     step: float
     last: float  # the step of an epoch's last batch, where it is not full; else 0
     serve: float  # to make what is evaluated
@@ -50,6 +50,7 @@ class Measured:
     checkpoint: float
     best: float  # to keep the best weights
     metrics: float  # of val and test, in the end
+    look: float  # at how far apart the members are; 0 where nothing can be compared
     memory: int  # bytes at most: of a GPU by tensors, else of the process
 
 
@@ -104,11 +105,13 @@ def timed(
     start_up = finished(device) - begin
     step = mean_seconds(rounds, device, seconds)
     last = mean_seconds(ends, device, seconds / 20) if ends is not None else 0.0
-    serve, example = evaluation_seconds(ready[0], device, seconds / 4)
+    serve, example, warming = evaluation_seconds(ready[0], device, seconds / 4)
+    looking, look = diversity_seconds(ready[0], device)
+    start_up += warming + looking
     checkpoint, best = checkpoint_seconds(ready[0], device)
     metrics = metrics_seconds(examples.counts, len(examples.source.classes))
     memory = peak_bytes(device)
-    return Measured(len(ready), start_up, step, last, serve, example, checkpoint, best, metrics, memory)
+    return Measured(len(ready), start_up, step, last, serve, example, checkpoint, best, metrics, look, memory)
 
 
 def stepping_on(training: Training, size: int, partial: int) -> Iterator[None]:
@@ -160,18 +163,32 @@ class Some:
         return self.loader.counts(step)
 
 
-def evaluation_seconds(training: Training, device: torch.device, seconds: float) -> tuple[float, float]:
-    """To make what is served, and to evaluate an example with it."""
+def evaluation_seconds(training: Training, device: torch.device, seconds: float) -> tuple[float, float, float]:
+    """To make what is served, to evaluate an example with it, and what the first time takes more."""
     method, loader = training.job.method, training.val
     assert loader is not None, "a source has a validation split"
-    for _ in range(2):  # the first time warms up
+    times = []
+    for _ in range(2):
         begin = finished(device)
         served = method.serve(training.evaluated)
         made = finished(device)
         part = Some(loader, seconds)
         measure(served, method.predict, part, training.classes)
-        done = finished(device)
-    return made - begin, (done - made) / part.seen
+        times.append((made - begin, finished(device) - made, part.seen))
+    (first_serve, first, first_seen), (serve, later, seen) = times
+    return serve, later / seen, max(0.0, first_serve - serve) + max(0.0, first - first_seen * later / seen)
+
+
+def diversity_seconds(training: Training, device: torch.device) -> tuple[float, float]:
+    """What the first look at the members takes more than others, and such another."""
+    if training.diversity is None:
+        return 0.0, 0.0
+    times = []
+    for _ in range(2):
+        begin = finished(device)
+        training.diversity.records(0, 0)
+        times.append(finished(device) - begin)
+    return max(0.0, times[0] - times[1]), times[1]
 
 
 def checkpoint_seconds(training: Training, device: torch.device) -> tuple[float, float]:

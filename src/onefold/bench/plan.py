@@ -12,6 +12,7 @@ from onefold.bench.measured import Measured, measured
 from onefold.bench.stand_in import Examples
 from onefold.data.order import steps_in
 from onefold.engine.counting import count_forward
+from onefold.engine.diversity import how_often
 from onefold.engine.networks import build_network
 from onefold.engine.passes import Passes, passes_of, served_members
 from onefold.engine.settings import settings_of
@@ -127,6 +128,7 @@ def times_of(recipe: Recipe, examples: Examples, work: Work, found: Measured, pr
     rounds = work.runs / found.runs
     training = rounds * epochs * (full * found.step + found.last)
     looks = evaluations(recipe) * (found.serve + counts["val"] * found.example)
+    looks += epochs // how_often(recipe.diversity_every, epochs, counts["train"])[1] * found.look if found.look else 0.0
     final = found.serve + (counts["val"] + counts["test"]) * found.example + found.metrics
     # One an epoch, and in a long epoch one every few minutes; the best weights after each evaluation, and the model.
     within = int(training / epochs / rounds / (60 * settings_of(recipe, 0).minutes))

@@ -80,9 +80,9 @@ class DiversityLog:
         return {name: None if of is None else images_of(of, self.job, self.count, seed) for name, of in splits.items()}
 
     def pieces(self, x: Tensor) -> Sequence[Tensor]:
-        """As many at once as evaluation has: a GPU takes as long for few."""
+        """As many at once as a step has: for another shape a GPU would look for the fastest kernels again."""
         optim = self.job.settings.optim
-        pieces: Sequence[Tensor] = x.split(max(1, 2 * optim.batch_size // optim.accumulate))
+        pieces: Sequence[Tensor] = x.split(max(1, optim.batch_size // optim.accumulate))
         return pieces
 
     @torch.no_grad()
@@ -109,23 +109,26 @@ class DiversityLog:
 
 
 def diversity_log(job: Job, student: AnyStudent, examples: int) -> DiversityLog | None:
-    """The log of a training, where it has anything to compare and was not told to leave it.
+    """The log of a training, where it has anything to compare and was not told to leave it."""
+    s, teachers = job.settings, 1 if job.teachers is None else job.teachers.members
+    perturbs = job.perturbation.perturb is not none and max(teachers, student.members) > 1
+    if s.diversity_every == 0 or not (perturbs or student.members > 1):
+        return None
+    perturb: Perturbation | None = None
+    if perturbs:
+        known: dict[str, Any] = {"alpha": s.alpha, "temperature": s.temperature, "cap": s.cap}
+        perturb = with_hyperparameters(job.perturbation.perturb, **known, space=job.space, draws=DRAWS)
+    return DiversityLog(job, student, perturb, *how_often(s.diversity_every, s.epochs, examples))
+
+
+def how_often(every: int | None, epochs: int, examples: int) -> tuple[int, int]:
+    """Images of each split, and epochs from one look to the next.
 
     If nothing is said, so seldom that it looks at 1% of what the training learns from at most, and a hundred times.
     """
-    every, teachers = job.settings.diversity_every, 1 if job.teachers is None else job.teachers.members
-    perturbs = job.perturbation.perturb is not none and max(teachers, student.members) > 1
-    if every == 0 or not (perturbs or student.members > 1):
-        return None
     count = min(MOST, max(FEWEST, int(SHARE * examples)))
-    if every is None:
-        every = max(math.ceil(count / (SHARE * examples)), math.ceil(job.settings.epochs / LOOKS))
-    perturb: Perturbation | None = None
-    if perturbs:
-        s = job.settings
-        known: dict[str, Any] = {"alpha": s.alpha, "temperature": s.temperature, "cap": s.cap}
-        perturb = with_hyperparameters(job.perturbation.perturb, **known, space=job.space, draws=DRAWS)
-    return DiversityLog(job, student, perturb, count, every)
+    seldom = max(math.ceil(count / (SHARE * examples)), math.ceil(epochs / LOOKS))
+    return count, seldom if every is None else every
 
 
 @torch.no_grad()
