@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Dirichlet, kl_divergence
 
+from onefold.methods import method_named, with_hyperparameters
 from onefold.objectives import dirichlet_mean, proxy_end2
 from onefold.objectives.proxy_end2 import digamma, excess, remainder
 
@@ -30,6 +31,25 @@ def test_the_dirichlet_divergence(classes: int, scale: float) -> None:
     expected = kl_divergence(Dirichlet(a), Dirichlet(beta.expand_as(a))) / beta.sum(-1)
     torch.testing.assert_close(proxy_end2(student, teachers, None, reduction="none"), expected, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(proxy_end2(student, teachers, None), expected.mean(), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 4.0])
+def test_the_temperature_is_in_teachers_and_student(temperature: float) -> None:
+    torch.manual_seed(7)
+    student = 3 * torch.randn(1, 6, 10, dtype=torch.float64)
+    teachers = 3 * torch.randn(4, 6, 10, dtype=torch.float64)
+    a, beta = concentrations(student / temperature, teachers / temperature)
+    expected = temperature**2 * kl_divergence(Dirichlet(a), Dirichlet(beta.expand_as(a))) / beta.sum(-1)
+    found = proxy_end2(student, teachers, None, temperature=temperature, reduction="none")
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
+    with pytest.raises(ValueError, match="temperature: expected"):
+        proxy_end2(student, teachers, None, temperature=0.0)
+
+
+def test_a_recipe_s_temperature_reaches_it() -> None:
+    student, teachers = torch.randn(1, 6, 10), torch.randn(4, 6, 10)
+    bound = with_hyperparameters(method_named("proxy-end2").objective, alpha=1.0, temperature=4.0, cap=0.6)
+    assert torch.equal(bound(student, teachers, None), proxy_end2(student, teachers, None, temperature=4.0))
 
 
 def test_the_best_student_is_the_target() -> None:

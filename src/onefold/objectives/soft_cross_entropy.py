@@ -43,7 +43,7 @@ def prepared(student: Tensor, teachers: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def check_hyperparameters(
-    alpha: float, temperature: float, label_temperature: float | None, weight_temperature: float | None = None
+    alpha: float, temperature: float, label_temperature: float | None = None, weight_temperature: float | None = None
 ) -> None:
     """Refuses a share outside [0, 1] and temperatures that are not positive."""
     if not 0 <= alpha <= 1:
