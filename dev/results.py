@@ -36,8 +36,8 @@ SHARED = " Training is as it went: runs that shared the GPU with others took lon
 STOOD_STILL = {
     "cifar10": " The four teachers, which were trained at once, stood still for nine of their minutes while something "
     "else was timed, and had tests beside them: at the 3.18 ms a round that was measured meanwhile they take 3.7 "
-    "minutes together. Proxy-EnD², BE + ConfODS and BE + TDiv-SDiv had measurements and tests in other processes beside "
-    "them."
+    "minutes together. Proxy-EnD², BE + ConfODS and BE + TDiv-SDiv had measurements and tests beside them, in other "
+    "processes."
 }
 Lines = list[str]
 BUILT = "<!-- written by `python dev/results.py` from results/; not to be edited -->"
