@@ -48,14 +48,14 @@ def images(count: int = 320) -> Arrays:
     return Arrays(x, torch.randint(0, 10, (count,), generator=draws))
 
 
-def job(method: str, perturbation: str, *, net: nn.Module | None = None, **given: Any) -> Job:
+def job(method: str, perturbation: str, *, net: nn.Module | None = None, width: int = 1, **given: Any) -> Job:
     torch.manual_seed(0)
-    teachers = Teachers([wrn28(1).eval() for _ in range(3)]) if METHODS[method].needs_teachers else None
+    teachers = Teachers([wrn28(width).eval() for _ in range(3)]) if METHODS[method].needs_teachers else None
     optim = OptimRecipe(batch_size=64, lr=0.02, warmup_epochs=0)
     return Job(
         method=METHODS[method],
         perturbation=PERTURBATIONS[perturbation],
-        net=wrn28(1) if net is None else net,
+        net=wrn28(width) if net is None else net,
         teachers=None if teachers is None else teachers.to(CUDA),
         train=images(),
         val=images(100),
@@ -169,12 +169,21 @@ def test_parts_have_streams_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "perturbation"), [("supervised", "none"), ("kd", "tdiv"), ("latentbe", "tdiv-sdiv")]
+    ("method", "perturbation", "width"),
+    [
+        ("supervised", "none", 1),
+        ("kd", "tdiv", 1),
+        ("latentbe", "tdiv-sdiv", 1),
+        ("supervised", "none", 4),
+        ("latentbe", "tdiv-sdiv", 4),
+    ],
 )
-def test_fifty_losses_are_those_of_the_eager_path(method: str, perturbation: str, exact: None) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("exact")
+def test_fifty_losses_are_those_of_the_eager_path(method: str, perturbation: str, width: int) -> None:
     # So slow a warm-up that a network in training does not amplify the last bit: on a CPU, where the order of sums
     # alone differs, the fiftieth loss departs by 3e-5 at twice this rate and by 3e-3 at twenty times of it.
     slow: dict[str, Any] = {"epochs": 10, "optim": OptimRecipe(batch_size=64, lr=0.001, warmup_epochs=10)}
+    slow["width"] = width
     expected = losses(prepare(job(method, perturbation, fast=False, **slow)), 50)
     assert expected.std() > 1e-3
     fast = losses(prepare(job(method, perturbation, **slow)), 50)
