@@ -19,6 +19,7 @@ from onefold.fast.kernels import grid, launch_rows
 from onefold.fast.kernels.counters import Counters, own_counters
 from onefold.fast.layout import innermost_channels
 from onefold.fast.norm import Learned, Moments, Norm, Sum
+from onefold.objectives import capped_simplex, capped_simplex_weights
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
@@ -198,6 +199,23 @@ def check_crops() -> None:
     assert torch.equal(found.cpu(), expected), "crops"
 
 
+def check_interior_point() -> None:
+    """Weights of AE-KD, whose programmes have one solution each; and the least value where teachers are alike."""
+    for members, cap in itertools.product((2, 3, 4, 7), (0.55, 0.6, 1.0)):
+        teachers = (2 * torch.randn(3, members, 10, dtype=torch.float64, device=DEVICE)).softmax(-1)
+        teachers[2, -1] = teachers[2, 0]
+        student = (2 * torch.randn(3, 10, dtype=torch.float64, device=DEVICE)).softmax(-1)
+        gram, linear = teachers @ teachers.mT, (teachers @ student[..., None])[..., 0]
+        found = []
+        for by_kernel in (False, True):
+            capped_simplex.on_gpu = lambda _, choice=by_kernel: choice  # type: ignore[misc]
+            found.append(capped_simplex_weights(gram, linear, cap))
+        expected, mine = found
+        assert float((mine - expected)[:2].abs().max()) < 1e-7, f"weights, M {members}, C {cap}"
+        values = [(w @ gram[2] @ w / 2 - linear[2] @ w).item() for w in (mine[2], expected[2])]
+        assert abs(values[0] - values[1]) < 1e-14, f"value, M {members}, C {cap}"
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     if DEVICE == "cpu":
@@ -211,4 +229,5 @@ if __name__ == "__main__":
     check_arrivals()
     check_convolutions()
     check_crops()
+    check_interior_point()
     print("kernels agree")

@@ -65,6 +65,12 @@ def gradients_beside(gradients: Gradients | None) -> Iterator[None]:
         BESIDE.reset(token)
 
 
+def in_fast_step() -> bool:
+    """Whether the code that asks is part of a fast path's step: not where that is turned off, and not in torch.compile,
+    which has kernels of its own."""
+    return not torch.compiler.is_compiling() and BESIDE.get() is not None
+
+
 class Convolve(torch.autograd.Function):
     """conv(x, W) + b with W rounded already, and an activation where asked; `weight` is where W's gradient goes."""
 

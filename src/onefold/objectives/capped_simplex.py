@@ -5,10 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onefold.fast.ahead import only_asked
+from onefold.fast.convolve import in_fast_step
 from onefold.objectives.precision import widest
 
 ITERATIONS = 20  # the hardest of 42,400 random programmes is at 1e-10 after 15; a converged one stands still
 BACK_OFF = 0.995  # how much of the way to the nearest bound a step may go
+MOST = 16  # members that the kernel takes: it has a programme's matrix in registers
 ROUNDED = 1e-6  # a cap of 1/M that was rounded to single precision is still 1/M
 
 
@@ -69,9 +72,25 @@ def minimise(curve: Tensor, slope: Tensor, below: float, eye: Tensor) -> Tensor:
     # In every [..., 2, M] the bound above comes first: slacks 1 - v and v + below, here for v = 0.
     slack = torch.stack((torch.ones_like(slope), torch.full_like(slope, below)), -2)
     dual = signed(slope).clamp(min=0) + 1  # c = dual_below - dual_above, so the start is feasible
+    return slacks_in_the_end(slack, dual, curve, slope, eye)[..., 1, :] - below
+
+
+def on_gpu(slope: Tensor) -> bool:
+    """Whether the kernel takes over."""
+    return slope.is_cuda and in_fast_step()
+
+
+def slacks_in_the_end(slack: Tensor, dual: Tensor, curve: Tensor, slope: Tensor, eye: Tensor) -> Tensor:
+    """All steps; in a fast step on a GPU by one kernel, which does the same."""
+    if on_gpu(slope) and slope.shape[-1] <= MOST:
+        from onefold.fast.interior_point import interior_point  # Triton, which a machine without a GPU may not have
+
+        reached = interior_point(slack, dual, curve, slope, iterations=ITERATIONS, back_off=BACK_OFF)
+        if not only_asked():
+            return reached
     for _ in range(ITERATIONS):
         slack, dual = step(slack, dual, curve, slope, eye)
-    return slack[..., 1, :] - below
+    return slack
 
 
 @torch.compiler.nested_compile_region  # traced and compiled once, not once for each iteration
