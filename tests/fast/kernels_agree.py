@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from onefold.data.augment import CropFlip, as_input, crop_and_flip, draw
 from onefold.fast import few_channels, passes, rows
 from onefold.fast.across import World
 from onefold.fast.crop import cropped
+from onefold.fast.interior_point import interior_point
 from onefold.fast.kernels import grid, launch_rows
 from onefold.fast.kernels.counters import Counters, own_counters
 from onefold.fast.layout import innermost_channels
@@ -28,8 +30,8 @@ def compare(what: str, compute: Callable[[], Any]) -> Any:
     """By both ways; gives what the description says."""
     found = []
     for on_gpu in (False, True):
-        passes.on_gpu = lambda _, choice=on_gpu: choice  # type: ignore[misc]
-        found.append(compute())
+        with mock.patch.object(passes, "on_gpu", return_value=on_gpu):
+            found.append(compute())
     for expected, mine in zip(*map(flat, found), strict=True):
         error = float((mine - expected).abs().max() / expected.abs().max())
         assert error < 3e-5, f"{what}: {error}"
@@ -114,9 +116,9 @@ def check_case(
         compare(what, lambda: passes.scaled_gradient(dz, y, s))
 
 
+@mock.patch.object(passes, "on_gpu", mock.Mock(return_value=True))
 def check_arrivals() -> None:
     """Whoever comes last, and whatever runs beside: the same bits each time, and counters back at zero."""
-    passes.on_gpu = lambda _: True  # type: ignore[assignment]
     members, channels = 4, 64
     size = (2 * members, channels, 8, 8) if DEVICE == "cpu" else (32 * members, channels, 32, 32)
     y, dz = (innermost_channels(torch.randn(size, device=DEVICE)) for _ in range(2))
@@ -155,9 +157,9 @@ def check_rows() -> None:
             compare(what, partial(rows.normalized_gradient, *given))
 
 
+@mock.patch.object(passes, "on_gpu", mock.Mock(return_value=True))
 def check_no_rows() -> None:
     """Empty in, empty out; nothing to learn from."""
-    passes.on_gpu = lambda _: True  # type: ignore[assignment]
     nothing, weight = torch.zeros(0, 5, device=DEVICE), torch.ones(5, device=DEVICE)
     total, z, mean, rstd = rows.normalized(nothing, nothing, weight, weight, 1e-3, torch.float32)
     dt, _, dgamma, dbeta = rows.normalized_gradient(z, total, weight, mean, rstd, None, None, True)
@@ -200,20 +202,28 @@ def check_crops() -> None:
 
 
 def check_interior_point() -> None:
-    """Weights of AE-KD, whose programmes have one solution each; and the least value where teachers are alike."""
-    for members, cap in itertools.product((2, 3, 4, 7), (0.55, 0.6, 1.0)):
+    """Weights of AE-KD: three steps of each programme, and where it ends."""
+    for members, cap in ((2, 0.55), (2, 1.0), (3, 0.334), (3, 0.6), (4, 0.6), (7, 1.0), (16, 0.1)):
         teachers = (2 * torch.randn(3, members, 10, dtype=torch.float64, device=DEVICE)).softmax(-1)
         teachers[2, -1] = teachers[2, 0]
-        student = (2 * torch.randn(3, 10, dtype=torch.float64, device=DEVICE)).softmax(-1)
-        gram, linear = teachers @ teachers.mT, (teachers @ student[..., None])[..., 0]
-        found = []
-        for by_kernel in (False, True):
-            capped_simplex.on_gpu = lambda _, choice=by_kernel: choice  # type: ignore[misc]
-            found.append(capped_simplex_weights(gram, linear, cap))
-        expected, mine = found
-        assert float((mine - expected)[:2].abs().max()) < 1e-7, f"weights, M {members}, C {cap}"
-        values = [(w @ gram[2] @ w / 2 - linear[2] @ w).item() for w in (mine[2], expected[2])]
-        assert abs(values[0] - values[1]) < 1e-14, f"value, M {members}, C {cap}"
+        student = (2 * torch.randn(2, 3, 10, dtype=torch.float64, device=DEVICE)).softmax(-1)  # of two members
+        gram, linear = teachers @ teachers.mT, (student[:, :, None] * teachers).sum(-1)
+        what = f"M {members}, C {cap}"
+        with mock.patch.object(capped_simplex, "slacks_in_the_end", wraps=capped_simplex.slacks_in_the_end) as asked:
+            expected = capped_simplex_weights(gram, linear, cap)
+        slack, dual, curve, slope, eye = asked.call_args.args
+        found = interior_point(slack, dual, curve, slope, iterations=3, back_off=capped_simplex.BACK_OFF)
+        for _ in range(3):
+            slack, dual = capped_simplex.step(slack, dual, curve, slope, eye)
+        assert float(((found - slack) / slack).abs().max()) < 1e-11, f"three steps, {what}"
+        with mock.patch.object(capped_simplex, "on_gpu", return_value=True):
+            mine = capped_simplex_weights(gram, linear, cap)
+        if members < 10:  # each has one solution, but where two teachers are alike
+            assert float((mine - expected)[:, :2].abs().max()) < 1e-7, f"weights, {what}"
+        values = [
+            (w[..., None, :] @ gram @ w[..., None])[..., 0, 0] / 2 - (linear * w).sum(-1) for w in (mine, expected)
+        ]
+        assert float((values[0] - values[1]).abs().max()) < 1e-14, f"values, {what}"
 
 
 if __name__ == "__main__":

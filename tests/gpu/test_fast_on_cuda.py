@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import safetensors.torch
@@ -112,6 +113,15 @@ def test_the_first_losses_are_those_of_the_eager_path(method: str, perturbation:
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=0)
     rounded = losses(prepare(job(method, perturbation, precision="bf16")), 5)
     torch.testing.assert_close(rounded, expected, rtol=2e-2, atol=0)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_programmes_of_aekd_go_by_the_kernel_in_a_fast_step_alone(fast: bool) -> None:
+    from onefold.fast import interior_point
+
+    with mock.patch.object(interior_point, "interior_point", wraps=interior_point.interior_point) as kernel:
+        losses(prepare(job("aekd", "none", fast=fast)), 1)
+    assert kernel.called == fast
 
 
 class Transformer(nn.Module):

@@ -19,6 +19,7 @@ from onefold.data import Loader
 from onefold.data.order import draw_seed
 from onefold.engine.device import current, own_randomness
 from onefold.engine.distributed import ALONE
+from onefold.engine.diversity import how_often
 from onefold.engine.evaluate import measure, metrics_of
 from onefold.engine.from_recipe import job_of, side_by_side
 from onefold.engine.keeper import Keeper
@@ -106,7 +107,7 @@ def timed(
     step = mean_seconds(rounds, device, seconds)
     last = mean_seconds(ends, device, seconds / 20) if ends is not None else 0.0
     serve, example, warming = evaluation_seconds(ready[0], device, seconds / 4)
-    looking, look = diversity_seconds(ready[0], device)
+    looking, look = diversity_seconds(ready[0], device, recipe, examples)
     start_up += warming + looking
     checkpoint, best = checkpoint_seconds(ready[0], device)
     metrics = metrics_seconds(examples.counts, len(examples.source.classes))
@@ -179,10 +180,14 @@ def evaluation_seconds(training: Training, device: torch.device, seconds: float)
     return serve, later / seen, max(0.0, first_serve - serve) + max(0.0, first - first_seen * later / seen)
 
 
-def diversity_seconds(training: Training, device: torch.device) -> tuple[float, float]:
+def diversity_seconds(
+    training: Training, device: torch.device, recipe: Recipe, examples: Examples
+) -> tuple[float, float]:
     """What the first look at the members takes more than others, and such another."""
     if training.diversity is None:
         return 0.0, 0.0
+    # As many images as the run itself will look at; files have a stand-in of fewer examples.
+    training.diversity.count = how_often(recipe.diversity_every, recipe.epochs, examples.counts["train"])[0]
     times = []
     for _ in range(2):
         begin = finished(device)

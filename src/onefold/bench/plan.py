@@ -128,7 +128,9 @@ def times_of(recipe: Recipe, examples: Examples, work: Work, found: Measured, pr
     rounds = work.runs / found.runs
     training = rounds * epochs * (full * found.step + found.last)
     looks = evaluations(recipe) * (found.serve + counts["val"] * found.example)
-    looks += epochs // how_often(recipe.diversity_every, epochs, counts["train"])[1] * found.look if found.look else 0.0
+    if found.look:
+        _, every = how_often(recipe.diversity_every, epochs, learned_from(recipe, examples))
+        looks += epochs // every * found.look
     final = found.serve + (counts["val"] + counts["test"]) * found.example + found.metrics
     # One an epoch, and in a long epoch one every few minutes; the best weights after each evaluation, and the model.
     within = int(training / epochs / rounds / (60 * settings_of(recipe, 0).minutes))

@@ -80,7 +80,7 @@ class DiversityLog:
         return {name: None if of is None else images_of(of, self.job, self.count, seed) for name, of in splits.items()}
 
     def pieces(self, x: Tensor) -> Sequence[Tensor]:
-        """As many at once as a step has: for another shape a GPU would look for the fastest kernels again."""
+        """As many at once as a step has: what fits into memory there fits here."""
         optim = self.job.settings.optim
         pieces: Sequence[Tensor] = x.split(max(1, optim.batch_size // optim.accumulate))
         return pieces

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import torch
 from torch import Tensor
 
@@ -76,14 +78,14 @@ def minimise(curve: Tensor, slope: Tensor, below: float, eye: Tensor) -> Tensor:
 
 
 def on_gpu(slope: Tensor) -> bool:
-    """Whether the kernel takes over."""
-    return slope.is_cuda and in_fast_step()
+    """Whether the kernel takes over, which needs Triton."""
+    return slope.is_cuda and in_fast_step() and importlib.util.find_spec("triton") is not None
 
 
 def slacks_in_the_end(slack: Tensor, dual: Tensor, curve: Tensor, slope: Tensor, eye: Tensor) -> Tensor:
     """All steps; in a fast step on a GPU by one kernel, which does the same."""
     if on_gpu(slope) and slope.shape[-1] <= MOST:
-        from onefold.fast.interior_point import interior_point  # Triton, which a machine without a GPU may not have
+        from onefold.fast.interior_point import interior_point
 
         reached = interior_point(slack, dual, curve, slope, iterations=ITERATIONS, back_off=BACK_OFF)
         if not only_asked():
