@@ -1,4 +1,4 @@
-"""The programmes of AE-KD, each by one program of one kernel: call by call they are 1,700 kernels, one after the other.
+"""The programmes of AE-KD, each by one program of one kernel: call by call they are 2,300 kernels, one after the other.
 
 `objectives/capped_simplex.py` says in torch what is computed here, with the reasons; names are the same.
 """
