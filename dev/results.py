@@ -30,7 +30,7 @@ SETTINGS = {"cifar10": "CIFAR-10, WRN28x1", "cifar100": "CIFAR-100, WRN28x4"}
 TEACHERS = 4
 METRICS, BRIEF = COLUMNS[:5], COLUMNS[:4]
 MEASURED = {"corruption": "corrupted images", "ood": "other distributions", "health": "averaging", "costs": "run time"}
-PUBLISHED = " The paper's numbers are of the published files: see [docs/corruptions.md](docs/corruptions.md)."
+PUBLISHED = " More about them: [docs/corruptions.md](docs/corruptions.md)."
 SHARED = " Training is as it went: runs that shared the GPU with others took longer than they would alone."
 # What the logs do not know of themselves, by data set.
 STOOD_STILL = {
