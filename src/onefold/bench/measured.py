@@ -48,8 +48,9 @@ class Measured:
     last: float  # the step of an epoch's last batch, where it is not full; else 0
     serve: float  # to make what is evaluated
     example: float  # to evaluate one
-    checkpoint: float
-    best: float  # to keep the best weights
+    checkpoint: float  # to copy it; what writes it is a thread
+    best: float  # to copy the best weights
+    written: float  # until both are on the disk
     metrics: float  # of val and test, in the end
     look: float  # at how far apart the members are; 0 where nothing can be compared
     memory: int  # bytes at most: of a GPU by tensors, else of the process
@@ -109,10 +110,10 @@ def timed(
     serve, example, warming = evaluation_seconds(ready[0], device, seconds / 4)
     looking, look = diversity_seconds(ready[0], device, recipe, examples)
     start_up += warming + looking
-    checkpoint, best = checkpoint_seconds(ready[0], device)
+    kept = checkpoint_seconds(ready[0], device)
     metrics = metrics_seconds(examples.counts, len(examples.source.classes))
     memory = peak_bytes(device)
-    return Measured(len(ready), start_up, step, last, serve, example, checkpoint, best, metrics, look, memory)
+    return Measured(len(ready), start_up, step, last, serve, example, *kept, metrics, look, memory)
 
 
 def stepping_on(training: Training, size: int, partial: int) -> Iterator[None]:
@@ -196,21 +197,25 @@ def diversity_seconds(
     return max(0.0, times[0] - times[1]), times[1]
 
 
-def checkpoint_seconds(training: Training, device: torch.device) -> tuple[float, float]:
-    """Written to the disk of the folder we are in, as a run does it; the second one, which replaces the first."""
+def checkpoint_seconds(training: Training, device: torch.device) -> tuple[float, float, float]:
+    """To copy the state and the best weights, and until both are on the disk of the folder we are in, as a run does
+    it; the second time, when they replace the first."""
     losses = Losses(training.job.settings.log_every, device)
     with scratch() as folder:
         run = RunFolder(folder)
         run.checkpoints.mkdir()
-        keeper, at, pace = Keeper(run), Position(), Pace(0, 0.0)
-        for _ in range(2):
-            run.log({"kind": "train", "step": 1})
-            begin = finished(device)
-            save(training, keeper, losses, at, pace)
-            saved = finished(device)
-            keeper.save_best(1, training.evaluated)
-            done = finished(device)
-    return saved - begin, done - saved
+        at, pace = Position(), Pace(0, 0.0)
+        with Keeper(run) as keeper:
+            for _ in range(2):
+                run.log({"kind": "train", "step": 1})
+                begin = finished(device)
+                keeper.save_best(1, training.evaluated)
+                best = finished(device)
+                save(training, keeper, losses, at, pace)
+                saved = finished(device)
+                keeper.wait()
+                written = finished(device)
+    return saved - best, best - begin, written - begin
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:

@@ -133,8 +133,11 @@ def times_of(recipe: Recipe, examples: Examples, work: Work, found: Measured, pr
         looks += epochs // every * found.look
     final = found.serve + (counts["val"] + counts["test"]) * found.example + found.metrics
     # One an epoch, and in a long epoch one every few minutes; the best weights after each evaluation, and the model.
-    within = int(training / epochs / rounds / (60 * settings_of(recipe, 0).minutes))
-    kept = epochs * (1 + within) * found.checkpoint + (evaluations(recipe) + 1) * found.best
+    # A thread writes them meanwhile, and is waited for where an epoch takes less time than it does.
+    epoch = training / epochs / rounds
+    within = int(epoch / (60 * settings_of(recipe, 0).minutes))
+    kept = epochs * (1 + within) * found.checkpoint + evaluations(recipe) * found.best + found.written
+    kept += epochs * max(0.0, found.written - epoch / found.runs)
     return Times(
         start_up=program + examples.loading + rounds * found.start_up,
         training=training,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,21 @@ KEY = "onefold"
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Writes the checkpoint aside, flushes it to the disk and renames it; the one before stays until then.
+    """Writes a checkpoint, as `written_later` has it."""
+    written_later(path, state)()
 
-    Raises OSError with one sentence where the disk is full or gone; the checkpoint before is then still there.
+
+def written_later(path: Path, state: dict[str, Any]) -> Callable[[], None]:
+    """Copies the state as it is now; what comes back writes it aside, flushes it to the disk and renames it.
+
+    The checkpoint before stays until then. Raises OSError with one sentence where the disk is full or gone; the
+    checkpoint before is then still there.
     """
     tensors, rest = pack(state)
+    return partial(write, path, tensors, rest)
+
+
+def write(path: Path, tensors: dict[str, Tensor], rest: Any) -> None:
     content = safetensors.torch.save(tensors, {KEY: json.dumps(rest)})
     try:
         write_aside(path, content)

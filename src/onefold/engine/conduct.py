@@ -76,8 +76,8 @@ def conducting(
         with (
             run.held() if writes else contextlib.nullcontext(),
             event_files(log if writes else None, run.path, per_step) as events,
+            Keeper(run, world, events) as keeper,
         ):
-            keeper = Keeper(run, world, events)
             return finish(training, (yield from fit(training, keeper, progress)), keeper)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from onefold.engine import checkpoint
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.event_files import EventFiles
+from onefold.engine.writer import Writer
 from onefold.run import RunFolder
 
 
@@ -18,26 +21,50 @@ class Keeper:
 
     The file of the best weights carries its step in its name, and the last checkpoint says which one counts: whatever
     comes between two writes, the two fit together. Of several processes the first alone writes, and reads for all.
+
+    Both are written by a thread, from copies, while training goes on. Whoever says that something is kept waits for
+    it first, and so does whoever leaves.
     """
 
     def __init__(self, run: RunFolder | None, world: World = ALONE, events: EventFiles | None = None) -> None:
         self.run, self.world, self.events = run, world, events
         self.memory: dict[str, Tensor] = {}
+        self.writer, self.saved = Writer(), False
+
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
+        try:
+            self.writer.close()
+        except Exception as error:
+            if failure is None:
+                raise
+            failure.add_note(str(error))
+
+    def wait(self) -> None:
+        """Until everything that was to be kept is on the disk."""
+        self.writer.wait()
 
     @property
     def last(self) -> Path | None:
         """The last checkpoint, if there is one."""
         path = None if self.run is None else self.run.checkpoints / "last.safetensors"
-        return path if path is not None and path.exists() else None
+        return path if path is not None and (self.saved or path.exists()) else None
 
     def save_last(self, state: dict[str, Any], best: int | None) -> None:
         """Replaces the last checkpoint; the weights of `best` are the ones it refers to."""
         if self.run is None or self.world.rank:
             return
-        self.run.sync_metrics()  # what was logged up to here is not logged again
-        checkpoint.save(self.run.checkpoints / "last.safetensors", state)
-        for path in self.run.checkpoints.glob("best-*.safetensors"):
-            if best is None or path != self._best(best):
+        write = checkpoint.written_later(self.run.checkpoints / "last.safetensors", state)
+        self.writer.later(partial(self._replace_last, self.run, write, None if best is None else self._best(best)))
+        self.saved = True
+
+    def _replace_last(self, run: RunFolder, write: Callable[[], None], best: Path | None) -> None:
+        run.sync_metrics()  # what was logged up to here is not logged again
+        write()
+        for path in run.checkpoints.glob("best-*.safetensors"):
+            if path != best:
                 path.unlink()
 
     def load_last(self) -> dict[str, Any] | None:
@@ -63,7 +90,8 @@ class Keeper:
         if self.run is None:
             self.memory = {name: value.detach().clone() for name, value in student.state_dict().items()}
         elif self.world.rank == 0:
-            checkpoint.save(self._best(step), {"step": step, "student": dict(student.state_dict())})
+            state = {"step": step, "student": dict(student.state_dict())}
+            self.writer.later(checkpoint.written_later(self._best(step), state))
 
     def load_best(self, step: int, student: nn.Module) -> None:
         if self.run is None:
@@ -72,6 +100,7 @@ class Keeper:
             student.load_state_dict(self.world.first(lambda: checkpoint.load(self._best(step))["student"]))
 
     def log(self, record: dict[str, Any]) -> None:
+        self.writer.look()
         if self.run is not None and self.world.rank == 0:
             self.run.log(record)
         if self.events is not None:

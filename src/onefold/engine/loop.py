@@ -174,6 +174,7 @@ def refuse_broken(training: Training, keeper: Keeper, step: int) -> None:
 
 def stop_if(told: Signals | None, keeper: Keeper, step: int, total: int) -> None:
     if told is not None and keeper.run is not None:
+        keeper.wait()
         raise Interrupted(
             f"stopped by {told.name} after step {step} of {total}; {keeper.run.path} holds everything, "
             "and the same command goes on from there",
