@@ -28,7 +28,7 @@ from onefold.engine.conduct import conduct, conducting
 from onefold.engine.losses import weights_finite
 from onefold.engine.pack import pack, unpack
 from onefold.engine.training import Training, prepare
-from onefold.fast.streams import MANY, apart, stream
+from onefold.fast.streams import MANY, apart, foremost, stream
 from onefold.methods import METHODS, PERTURBATIONS
 from onefold.models import mlp, wrn28
 from onefold.recipe import OptimRecipe
@@ -176,6 +176,8 @@ def test_parts_have_streams_of_their_own() -> None:
     parts = {stream(number).cuda_stream for number in range(MANY)}
     assert len(parts) == MANY
     assert all(apart().cuda_stream not in parts for _ in range(100))
+    assert all(foremost().cuda_stream not in parts for _ in range(100))
+    assert foremost().priority < stream(0).priority
 
 
 @pytest.mark.parametrize(
@@ -191,8 +193,10 @@ def test_parts_have_streams_of_their_own() -> None:
 @pytest.mark.usefixtures("exact")
 def test_fifty_losses_are_those_of_the_eager_path(method: str, perturbation: str, width: int) -> None:
     # So slow a warm-up that a network in training does not amplify the last bit: on a CPU, where the order of sums
-    # alone differs, the fiftieth loss departs by 3e-5 at twice this rate and by 3e-3 at twenty times of it.
-    slow: dict[str, Any] = {"epochs": 10, "optim": OptimRecipe(batch_size=64, lr=0.001, warmup_epochs=10)}
+    # alone differs, the fiftieth loss departs by 3e-5 at twice this rate and by 3e-3 at twenty times of it. A wide
+    # student learns nearly all there is at that rate, and a part of what is left is rounding: it has a tenth of it.
+    rate = 0.001 if width == 1 or method == "supervised" else 0.0001
+    slow: dict[str, Any] = {"epochs": 10, "optim": OptimRecipe(batch_size=64, lr=rate, warmup_epochs=10)}
     slow["width"] = width
     expected = losses(prepare(job(method, perturbation, fast=False, **slow)), 50)
     assert expected.std() > 1e-3

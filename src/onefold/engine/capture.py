@@ -17,7 +17,7 @@ from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.step import Step, TrainingStep
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.kernels.counters import Counters, own_counters
-from onefold.fast.streams import apart, side_by_side
+from onefold.fast.streams import foremost, side_by_side
 
 WARM_UP = 3  # steps before the capture: they choose kernels and make the optimizer's state
 SHAPES = 3  # graphs at most: the batch, the last one of an epoch, and one to spare
@@ -125,7 +125,7 @@ class CapturedStep:
     def capture(self, x: Tensor, labels: Tensor) -> Graph:
         x, labels = x.clone(memory_format=torch.preserve_format), labels.clone()
         # One stream for all shapes: what a graph has freed is used again on the stream it was for.
-        self.side = side = self.side or apart()
+        self.side = side = self.side or foremost()
         counters = Counters(x.device)
         with self.taken_back(x.device):
             side.wait_stream(torch.cuda.current_stream())

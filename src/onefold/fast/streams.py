@@ -61,8 +61,17 @@ def streams_here() -> list[torch.cuda.Stream]:
     return POOL[here]
 
 
+def foremost() -> torch.cuda.Stream:
+    """A stream that goes first where the GPU has not room for all: what a step's parts wait for, and wait behind.
+
+    Parts are what has time, gradients of weights above all: the next layer's gradient does not wait for them. Streams
+    of this priority are others than those of parts, and a graph remembers what each of its kernels had.
+    """
+    return torch.cuda.Stream(priority=-1)
+
+
 def apart() -> torch.cuda.Stream:
-    """A stream that no part of a step has: what a step begins on, and whatever runs beside it."""
+    """A stream that no part of a step has, for whatever runs beside it."""
     taken, found = streams_here(), torch.cuda.Stream()
     while found in taken:
         found = torch.cuda.Stream()
