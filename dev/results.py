@@ -20,6 +20,7 @@ from onefold.report.compare import departures, of_paper
 from onefold.report.formats import markdown_table
 from onefold.report.grids import metrics_of
 from onefold.report.page import pictures_of, slug
+from onefold.report.pictures.picture import Picture
 from onefold.report.pictures.render import save_picture
 from onefold.reproduce import TABLES
 from onefold.reproduce.standing import Standing, by_nll, near, short_of, standings, teachers_standings
@@ -44,6 +45,10 @@ PROXY = (
     "print: without it, ACC, NLL, ECE and cNLL were 93.42, 0.2125, 0.0121 and 0.2122 on CIFAR-10, which is not what "
     "the paper's table shows ([dev/LOG.md](dev/LOG.md))."
 )
+SHORT = "-lines"  # how the folders of short runs with two members end
+LINES = (
+    "Students of the first two teachers, 60 epochs, one seed each: shorter than those above, and for the pictures only."
+)
 Lines = list[str]
 BUILT = "<!-- written by `python dev/results.py` from results/; not to be edited -->"
 ABOUT = (
@@ -60,6 +65,7 @@ class Kept:
 
     folder: Path
     sections: list[Section]
+    lines: list[Section]  # of short runs with two members, for the pictures of what lies between these
     notes: list[str]
 
 
@@ -77,16 +83,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read(folder: Path) -> Kept:
-    if not any(folder.rglob("recipe.json")):
-        return Kept(folder, [], [])
-    answers, notes = collect([folder])
-    return Kept(folder, sections(answers), [note.replace(f"{folder.resolve()}/", "") for note in notes])
+    settings = sorted({path.relative_to(folder).parts[0] for path in folder.rglob("recipe.json")})
+    long, told = of_runs([folder / name for name in settings if not name.endswith(SHORT)])
+    short, more = of_runs([folder / name for name in settings if name.endswith(SHORT)])
+    return Kept(folder, long, short, [note.replace(f"{folder.resolve()}/", "") for note in (*told, *more)])
+
+
+def of_runs(folders: Sequence[Path]) -> tuple[list[Section], list[str]]:
+    """The runs under some folders, and what was left out of them."""
+    if not folders:
+        return [], []
+    answers, notes = collect(folders)
+    return sections(answers), notes
 
 
 def draw(kept: Kept) -> int:
     """Every picture as an SVG; how many there are."""
     shutil.rmtree(kept.folder / "pictures", ignore_errors=True)
     drawn = [(picture, slug(section.title)) for section in kept.sections for picture in pictures_of(section)]
+    drawn += [(picture, slug(section.title) + SHORT) for section in kept.lines for picture in between(section)]
     for picture, place in drawn:
         save_picture(picture, kept.folder / "pictures" / place, ("svg",))
     return len(drawn)
@@ -101,6 +116,7 @@ def page(kept: Kept) -> str:
         section = next((s for s in kept.sections if (s.data, s.network) == place), None)
         lines += [f"## {title}", "", *students(name, kept), *teachers(name, kept)]
         lines += [] if section is None else [*measured(section), *shown(section)]
+        lines += [row for s in kept.lines if (s.data, s.network) == place for row in along_lines(s)]
     for section in kept.sections:
         if section.data not in SETTINGS:
             tables = [row for grid in grids(section) for row in markdown_table(grid)]
@@ -186,8 +202,22 @@ def with_paper(grid: Grid, section: Section) -> Grid:
 
 
 def shown(section: Section) -> Lines:
-    place = f"results/pictures/{slug(section.title)}"
-    return [f"![{p.title}]({place}/{p.name}.svg)\n*{p.title}. {p.caption}*\n" for p in pictures_of(section)]
+    return linked(pictures_of(section), slug(section.title))
+
+
+def linked(pictures: Sequence[Picture], place: str) -> Lines:
+    return [f"![{p.title}](results/pictures/{place}/{p.name}.svg)\n*{p.title}. {p.caption}*\n" for p in pictures]
+
+
+def along_lines(section: Section) -> Lines:
+    """Students of two teachers: how good they are, and what lies between their two members."""
+    rows = [(row.label, metrics_of(row, METRICS)) for row in section.rows if row.first.kind == "student"]
+    grid = Grid("", "Two members, and what lies between them", tuple(headings(METRICS)), tuple(rows), LINES)
+    return [*markdown_table(grid), *linked(between(section), slug(section.title) + SHORT)]
+
+
+def between(section: Section) -> list[Picture]:
+    return [picture for picture in pictures_of(section) if picture.name.startswith("subspace")]
 
 
 def table(heads: Sequence[str], left: int) -> Lines:

@@ -184,6 +184,32 @@ def test_the_readme_and_the_pictures(root: Path, script: Script) -> None:
     assert not (root / "results" / "pictures" / "old.svg").exists()
 
 
+def test_short_runs_for_lines_are_in_no_other_table(root: Path, script: Script) -> None:
+    results = script("results")
+    assert results.main(["--root", str(root)]) == 0
+    before = (root / "RESULTS.md").read_text()
+    short = dataclasses.replace(student(cifar10(), "latentbe", members=2), epochs=60)
+    run = write_run(root / "results" / "cifar10-lines" / "seed-0" / "latentbe-of-2", short).path
+    t = [k / 10 for k in range(-5, 16)]
+    curves = [
+        {"split": split, "reestimated": again, "error": [0.1] * 21, "nll": [0.3] * 21}
+        for split in ("train", "test")
+        for again in (False, True)
+    ]
+    places = ("train", "test", "train_reestimated", "test_reestimated")
+    average = {"t": 0.5} | {place: {"error": 0.1, "nll": 0.3} for place in places}
+    line = {"images": 100, "statistics": "augmented", "count": {"train": 100, "test": 100}, "members": [0, 1], "t": t}
+    measure(run, "subspace", line | {"curves": curves, "average": average, "plane": None})
+    assert results.main(["--root", str(root)]) == 0
+    page = (root / "RESULTS.md").read_text()
+    assert list(lines_of(page, "### Two members"))[2:] == ["LatentBE"]
+    own = page[page.index("### Two members") : page.index("## CIFAR-100")]
+    assert page.replace(own, "") == before  # nobody else has become "LatentBE (4 teachers)"
+    drawn = root / "results" / "pictures" / "cifar10-wrn28x1-lines"
+    assert {path.name for path in drawn.iterdir()} == {"subspace.svg", "subspace-reestimated.svg"}
+    assert all(f"results/pictures/cifar10-wrn28x1-lines/{path.name}" in own for path in drawn.iterdir())
+
+
 def test_nothing_there(tmp_path: Path, script: Script) -> None:
     (tmp_path / "README.md").write_text(README)
     assert script("results").main(["--root", str(tmp_path)]) == 0
