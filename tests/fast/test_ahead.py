@@ -75,6 +75,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Absent]:
     import triton
     from triton.runtime.driver import driver
 
+    from onefold.fast import interior_point
     from onefold.fast.kernels import launch
 
     absent = Absent()
@@ -82,7 +83,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Absent]:
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # of which Triton 3.9 warns where it is not said
     monkeypatch.setattr(triton.knobs.compilation, "listener", absent.listen)
     monkeypatch.setattr(passes, "on_gpu", lambda _: True)
-    kernels = [k for m in (launch, few_channels) for k in vars(m).values() if isinstance(k, triton.JITFunction)]
+    modules = (launch, few_channels, interior_point)
+    kernels = [k for m in modules for k in vars(m).values() if isinstance(k, triton.JITFunction)]
     assert len(kernels) > 10
     driver.set_active(absent)
     for kernel in kernels:
@@ -168,6 +170,19 @@ def test_kernels_for_this_gpu_wait_for_the_one_before(gpu: Absent, tmp_path: Pat
     code = {path.stem: path.read_text() for path in tmp_path.rglob("*.ptx")}
     assert set(code) == {name for name, _ in gpu.compiled}
     assert [name for name, text in code.items() if "griddepcontrol.wait" not in text] == []
+
+
+def test_lanes_of_an_interior_point_agree_on_their_sums(gpu: Absent) -> None:
+    """A product fused into a sum over lanes is rounded in the neighbours' and not in a lane's own."""
+    from onefold.fast.interior_point import interior_point, interior_point_kernel
+
+    slack, dual = torch.ones(2, 2, 3, dtype=torch.float64), torch.ones(2, 2, 3, dtype=torch.float64)
+    curve, slope = torch.eye(3, dtype=torch.float64).expand(2, 3, 3), torch.zeros(2, 3, dtype=torch.float64)
+    interior_point(slack, dual, curve, slope, iterations=2, back_off=0.995)
+    assert gpu.launched == ["interior_point_kernel"]
+    (kernel,) = next(iter(interior_point_kernel.device_caches.values()))[0].values()
+    assert "mul.rn.f64" in kernel.asm["ptx"]
+    assert "fma" not in kernel.asm["ptx"]
 
 
 def test_convolutions_are_asked_for_and_computed(gpu: Absent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,5 +129,8 @@ def interior_point(
             M=members,
             SIZE=triton.next_power_of_2(members),
             num_warps=1,
+            # Fused, a lane rounds its neighbour's product and not its own: lanes would not agree on a sum, Rb would
+            # not be one vector, and steps would leave the plane, each a hundred times as far as the one before.
+            enable_fp_fusion=False,
         )
     return reached
