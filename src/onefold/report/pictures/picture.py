@@ -11,7 +11,7 @@ from matplotlib.figure import FigureBase
 MARGINS = {"left": 0.22, "right": 0.96, "bottom": 0.19, "top": 0.95}
 WIDTH, HEIGHT = 3.4, 2.7  # inches of a panel
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")  # more than colours: who shares one has another mark
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Picture:
 
 
 def styles_of(labels: Sequence[str]) -> dict[str, Style]:
-    """A style for each row: seven colours and four kinds of dashes, which give 28 pairs."""
+    """A style for each row: seven colours and four kinds of dashes, which give 28 pairs, and nine marks."""
     return {
         label: Style(k % len(SERIES), DASHES[k % len(DASHES)], MARKERS[k % len(MARKERS)])
         for k, label in enumerate(dict.fromkeys(labels))

@@ -96,7 +96,10 @@ def save_picture(picture: Picture, folder: Path, endings: Sequence[str] = ("svg"
             title.text(0.55, 0.3, panel.title, ha="center", fontsize=9)
             panel.draw(inner, PRINTED)
         if picture.legend:
-            lower.legend(handles=handles(picture), loc="center", ncols=columns, frameon=False, fontsize=9)
+            # Long enough to show a dash on both sides of the mark.
+            lower.legend(
+                handles=handles(picture), loc="center", ncols=columns, frameon=False, fontsize=9, handlelength=4
+            )
         folder.mkdir(parents=True, exist_ok=True)
         written = []
         for suffix in endings:
@@ -113,6 +116,7 @@ def handles(picture: Picture) -> list[Line2D]:
             [],
             [],
             color=PRINTED.series[style.colour],
+            linewidth=1.6,
             linestyle=(0, style.dashes) if style.dashes else "-",
             marker=style.marker or None,
             markersize=4,
