@@ -70,18 +70,28 @@ def test_times_add_up(examples: Examples) -> None:
     assert times.start_up == pytest.approx(9.0)
     assert times.training == pytest.approx(30 * (12 * 0.1 + 0.05))
     assert times.evaluation == pytest.approx(3 * (0.3 + 0.2) + 0.3 + 1.397 + 0.5)
-    assert times.checkpoints == pytest.approx(30 * 0.2 + 3 * 0.01 + 0.3)  # the last for the model
+    assert times.checkpoints == pytest.approx(30 * 0.2 + 3 * 0.01 + 0.3 + 0.1)  # the last, and the model
     assert times.total == pytest.approx(times.start_up + times.training + times.evaluation + times.checkpoints)
 
 
-def test_a_slow_disk_is_waited_for(examples: Examples) -> None:
-    """Epochs take 1.25 s, and what they leave to be written two."""
-    work, disk = work_of(digits(), examples, student=True), replace(FOUND, written=2.0)
-    fast, slow = (times_of(digits(), examples, work, found, program=2.0).checkpoints for found in (FOUND, disk))
-    assert slow - fast == pytest.approx(30 * (2.0 - 1.25) + 1.7)
-    work = work_of(digits(), examples, student=False)
-    side = times_of(digits(), examples, work, replace(disk, runs=4), program=2.0)
-    assert side.checkpoints == pytest.approx(4 * (30 * 0.2 + 0.01 + 2.0) + 30 * (4 * 2.0 - 1.25))
+@pytest.mark.parametrize(
+    ("step", "checkpoint", "written", "example"),
+    [(0.01, 0.05, 0.1, 0.0), (0.004, 0.02, 0.1, 0.0), (0.002, 0.02, 0.1, 0.0005), (0.002, 0.0, 0.3, 0.0005)],
+)
+def test_a_slow_disk_is_waited_for(
+    examples: Examples, step: float, checkpoint: float, written: float, example: float
+) -> None:
+    """As a writer does that begins when the one before has ended and holds two at most: here one of an epoch."""
+    work, recipe = work_of(digits(), examples, student=True), replace(digits(), eval_every=1)
+    found = replace(FOUND, step=step, last=0.0, checkpoint=checkpoint, best=0.0, written=written, serve=0.0)
+    times = times_of(recipe, examples, work, replace(found, example=example), program=0.0)
+    now, ends = 0.0, list[float]()
+    for _ in range(30):
+        now += 13 * step + 200 * example
+        now = max(now, ends[-2] if len(ends) > 1 else 0.0) + checkpoint
+        ends.append(max(now, ends[-1] if ends else 0.0) + written)
+    final = (200 + 1197) * example + 0.5 + written / 3
+    assert times.total - times.start_up == pytest.approx(ends[-1] + final, rel=0.05)
 
 
 def test_looks_at_the_members_count(examples: Examples) -> None:
@@ -122,7 +132,7 @@ def test_epochs_of_whole_batches_and_long_ones(examples: Examples) -> None:
     assert work.steps == 30 * 12
     assert times_of(dropped, examples, work, replace(FOUND, last=0.0), 0.0).training == pytest.approx(30 * 12 * 0.1)
     slow = times_of(dropped, examples, work, replace(FOUND, last=0.0, step=150.0), 0.0)  # half an hour an epoch
-    assert slow.checkpoints == pytest.approx(30 * 4 * 0.2 + 0.01 + 0.3)
+    assert slow.checkpoints == pytest.approx(30 * 4 * 0.2 + 0.01 + 0.3 + 0.1)
 
 
 def test_measuring_takes_the_steps_of_a_run(

@@ -159,6 +159,15 @@ def test_a_signal_to_one_stops_all_and_any_number_goes_on(runs: tuple[Path, list
         assert RunFolder(stories / f"continued by {size}").finished
 
 
+def test_nobody_says_that_all_is_held_before_it_is(runs: tuple[Path, list[list[str]]]) -> None:
+    slow, full = ([line[1:] for line in sorted(runs[1]) if line[0] == kind] for kind in ("slow", "full"))
+    assert [(rank, step) for rank, _, step in slow] == [("0", "3"), ("1", "3")]
+    assert all("holds everything" in end for _, end, _ in slow)
+    assert [(rank, step) for rank, _, step in full] == [("0", "nothing"), ("1", "nothing")]
+    assert full[0][1].startswith("OSError: [Errno 28] the checkpoint could not be written (No space left on device)")
+    assert "holds everything" not in full[1][1]
+
+
 def test_dropout_is_drawn_by_each_process(runs: tuple[Path, list[list[str]]]) -> None:
     """Both keep their own numbers apart from the pair of the batch, which is common."""
     folder, _ = runs

@@ -14,11 +14,11 @@ def test_the_first_bad_step_is_named() -> None:
     for value, rate in ((1.0, 0.1), (2.0, 0.2), (float("inf"), 0.3), (float("nan"), 0.4)):
         losses.append(torch.tensor(value), rate)
     with pytest.raises(Diverged, match=r"step 109: the loss is inf \(learning rate 0.3\).*there is no checkpoint yet"):
-        check_finite(losses, 110, None)
+        check_finite(losses, 110, lambda: None)
     with pytest.raises(Diverged, match="checkpoint is runs/x"):
-        check_finite(losses, 110, Path("runs/x"))
+        check_finite(losses, 110, lambda: Path("runs/x"))
     losses.clear()
-    assert check_finite(losses, 110, None) == []
+    assert check_finite(losses, 110, lambda: None) == []
 
 
 def test_a_buffer_comes_back_from_its_state() -> None:

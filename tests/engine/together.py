@@ -8,16 +8,19 @@ Groups of processes are forked before anything was computed: the libraries are l
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import os
 import shutil
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +29,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from onefold import Teachers, batch_ensemble, distill
 from onefold.data import Arrays
-from onefold.engine import Job, Settings, conduct, train_teachers
+from onefold.engine import Job, Settings, checkpoint, conduct, train_teachers
 from onefold.engine.accelerate import fast_student
 from onefold.engine.capture import CapturedStep, Graph
 from onefold.engine.distributed import World, processes, world_here
@@ -43,7 +46,7 @@ from onefold.models.standardize import CIFAR10
 from onefold.perturb import InputSpace
 from onefold.recipe import OptimRecipe
 from onefold.recipes import digits
-from onefold.run import RunFolder
+from onefold.run import RunFolder, write_aside
 
 SIZES = {1: 0, 2: 0, 3: 7}  # processes, and from which case on: three are for parts that are uneven, or empty
 OPTIM = {"batch_size": 12, "warmup_epochs": 0.5, "lr": 0.05, "weight_decay": 0.01}
@@ -200,9 +203,24 @@ def eventful(world: World, folder: Path, event: Callable[[], None] | None = None
     processes.MOST = 1  # asks after every step
     try:
         conduct(job, RunFolder(folder), {"case": "dropout"})
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         return f"{type(error).__name__}: {str(error).splitlines()[0]}"
     return "finished"
+
+
+def on_a_slow_disk(kind: str, full: bool, folder: Path, world: World) -> None:
+    """Stopped, where a write takes its time, or fails then; how it ended, and the step that is kept at that moment."""
+
+    def slowly(path: Path, content: Any) -> None:
+        time.sleep(0.5)
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_aside(path, content)
+
+    with mock.patch.object(checkpoint, "write_aside", slowly):
+        end = eventful(world, folder, lambda: signal.raise_signal(signal.SIGTERM))
+    last = folder / "checkpoints" / "last.safetensors"
+    say(kind, world.rank, end, checkpoint.load(last)["step"] if last.exists() else "nothing")
 
 
 def fail() -> None:
@@ -221,6 +239,8 @@ def stories(folder: Path) -> None:
         shutil.copytree(folder / "stopped", folder / f"continued by {size}")
         group(size, told(f"continued by {size}", folder / f"continued by {size}"))
     group(2, told("continued by 2", folder / "stopped"))
+    for kind in ("slow", "full"):
+        group(2, functools.partial(on_a_slow_disk, kind, kind == "full", folder / kind))
     group(2, told("failed", folder / "failed", fail))
     group(2, told("died", folder / "died", lambda: os.kill(os.getpid(), signal.SIGKILL)))
 

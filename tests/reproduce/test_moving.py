@@ -3,6 +3,7 @@ to the same end. Finished ones need nothing but their result and weights."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -113,6 +114,36 @@ def test_packed_at_any_moment(done: Path, tmp_path: Path, moment: int, monkeypat
     assert outcome_of(there / "runs") == outcome_of(done)
     assert sum("going on after step" in text for text in stage.messages) == len(begun)
     assert begun
+
+
+class Copying(Packing):
+    """The same, file by file, and whatever goes away meanwhile is not in the copy."""
+
+    def over(self) -> bool:
+        self.left -= 1
+        if self.left == 0:
+            for path in sorted(self.folder.rglob("*")):
+                to = self.folder.with_name("copy") / path.relative_to(self.folder)
+                with contextlib.suppress(FileNotFoundError):
+                    to.mkdir(parents=True, exist_ok=True) if path.is_dir() else shutil.copyfile(path, to)
+        return False
+
+
+@pytest.mark.parametrize("moment", [9, 17, 25, 57, 89])
+def test_copied_beside_a_write(done: Path, tmp_path: Path, moment: int) -> None:
+    """The copy goes on to the same end, or is refused with what to do."""
+    here = tmp_path / "here"
+    here.mkdir()
+    carry_out(tasks_of(TINY, here, HERE), at_once=2, clock=Copying(here, moment), stage=Quiet())
+    try:
+        made = reproduce("tiny", tmp_path / "copy", stage=Quiet(), table=TINY, changes=THERE)
+    except ValueError as refused:
+        assert "copy the folder again" in str(refused)  # noqa: PT017
+        return
+    if made.outcome.failures:
+        assert all("copy the folder again" in text or "not there" in text for text in made.outcome.failures)
+    else:
+        assert outcome_of(tmp_path / "copy") == outcome_of(done)
 
 
 def finished(done: Path, folder: Path) -> Path:

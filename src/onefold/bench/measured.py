@@ -50,7 +50,7 @@ class Measured:
     example: float  # to evaluate one
     checkpoint: float  # to copy it; what writes it is a thread
     best: float  # to copy the best weights
-    written: float  # until both are on the disk
+    written: float  # until both are on the disk, after that
     metrics: float  # of val and test, in the end
     look: float  # at how far apart the members are; 0 where nothing can be compared
     memory: int  # bytes at most: of a GPU by tensors, else of the process
@@ -198,8 +198,8 @@ def diversity_seconds(
 
 
 def checkpoint_seconds(training: Training, device: torch.device) -> tuple[float, float, float]:
-    """To copy the state and the best weights, and until both are on the disk of the folder we are in, as a run does
-    it; the second time, when they replace the first."""
+    """To copy the state and the best weights, and from then on until both are on the disk of the folder we are in, as
+    a run does it; the second time, when they replace the first."""
     losses = Losses(training.job.settings.log_every, device)
     with scratch() as folder:
         run = RunFolder(folder)
@@ -215,7 +215,7 @@ def checkpoint_seconds(training: Training, device: torch.device) -> tuple[float,
                 saved = finished(device)
                 keeper.wait()
                 written = finished(device)
-    return saved - best, best - begin, written - begin
+    return saved - best, best - begin, written - saved
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:

@@ -132,12 +132,12 @@ def times_of(recipe: Recipe, examples: Examples, work: Work, found: Measured, pr
         _, every = how_often(recipe.diversity_every, epochs, learned_from(recipe, examples))
         looks += epochs // every * found.look
     final = found.serve + (counts["val"] + counts["test"]) * found.example + found.metrics
-    # One an epoch, and in a long epoch one every few minutes; the best weights after each evaluation, and the model.
-    # A thread writes them meanwhile, and is waited for where an epoch takes less time than it does.
+    # One an epoch, and in a long epoch one every few minutes; the best weights after each evaluation. They are written
+    # beside what comes next, and waited for where that is over first; so is the last, and the model, a third as large.
     epoch = training / epochs / rounds
     within = int(epoch / (60 * settings_of(recipe, 0).minutes))
-    kept = epochs * (1 + within) * found.checkpoint + evaluations(recipe) * found.best + found.written
-    kept += epochs * max(0.0, found.written - epoch / found.runs)
+    kept = epochs * (1 + within) * found.checkpoint + evaluations(recipe) * found.best + 4 / 3 * found.written
+    kept += epochs * max(0.0, found.written - epoch / found.runs - looks / epochs - found.checkpoint - found.best)
     return Times(
         start_up=program + examples.loading + rounds * found.start_up,
         training=training,

@@ -38,7 +38,8 @@ def write(path: Path, tensors: dict[str, Tensor], rest: Any) -> None:
     try:
         write_aside(path, content)
     except OSError as error:
-        kept = f"the one before is kept in {path}" if path.exists() else "there is none before it"
+        last = path.with_name("last.safetensors")
+        kept = f"the one before is kept in {last}" if last.exists() else "there is none before it"
         raise OSError(
             error.errno,
             f"the checkpoint could not be written ({error.strerror}), {kept}; make room and run the same command again",

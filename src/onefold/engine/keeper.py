@@ -29,36 +29,37 @@ class Keeper:
     def __init__(self, run: RunFolder | None, world: World = ALONE, events: EventFiles | None = None) -> None:
         self.run, self.world, self.events = run, world, events
         self.memory: dict[str, Tensor] = {}
-        self.writer, self.saved = Writer(), False
+        self.writer = Writer()
 
     def __enter__(self) -> Keeper:
         return self
 
     def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
         try:
-            self.writer.close()
+            self.writer.wait()
         except Exception as error:
             if failure is None:
                 raise
-            failure.add_note(str(error))
+            if error is not failure:
+                failure.add_note(str(error))
 
     def wait(self) -> None:
-        """Until everything that was to be kept is on the disk."""
-        self.writer.wait()
+        """Until everything that was to be kept is on the disk, in all processes."""
+        self.world.first(self.writer.wait)
 
-    @property
     def last(self) -> Path | None:
-        """The last checkpoint, if there is one."""
+        """The last checkpoint, if there is one, whole and on the disk."""
+        self.writer.wait()
         path = None if self.run is None else self.run.checkpoints / "last.safetensors"
-        return path if path is not None and (self.saved or path.exists()) else None
+        return path if path is not None and path.exists() else None
 
     def save_last(self, state: dict[str, Any], best: int | None) -> None:
         """Replaces the last checkpoint; the weights of `best` are the ones it refers to."""
         if self.run is None or self.world.rank:
             return
+        self.writer.make_room()
         write = checkpoint.written_later(self.run.checkpoints / "last.safetensors", state)
         self.writer.later(partial(self._replace_last, self.run, write, None if best is None else self._best(best)))
-        self.saved = True
 
     def _replace_last(self, run: RunFolder, write: Callable[[], None], best: Path | None) -> None:
         run.sync_metrics()  # what was logged up to here is not logged again
@@ -73,7 +74,8 @@ class Keeper:
 
     def _load_last(self) -> dict[str, Any] | None:
         assert self.run is not None
-        state = None if self.last is None else checkpoint.load(self.last)
+        last = self.last()
+        state = None if last is None else checkpoint.load(last)
         best = None if state is None or state["best"] is None else self._best(state["best"]["step"])
         if best is not None and not best.exists():
             # A folder copied while its files were replaced. Said now, and not when training has ended.
@@ -90,6 +92,7 @@ class Keeper:
         if self.run is None:
             self.memory = {name: value.detach().clone() for name, value in student.state_dict().items()}
         elif self.world.rank == 0:
+            self.writer.make_room()
             state = {"step": step, "student": dict(student.state_dict())}
             self.writer.later(checkpoint.written_later(self._best(step), state))
 

@@ -92,6 +92,8 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
                 for record in training.diversity.records(at.step, epoch + 1):
                     keeper.log(record)
             save(training, keeper, losses, at, pace)
+            if at.step == total:
+                keeper.wait()
             told, _ = world.consult(wish.signal, False, now=True)
             stop_if(told, keeper, at.step, total)
             yield at.step == total  # what follows the last epoch is evaluated and written, too
@@ -121,7 +123,7 @@ def one_step(training: Training, x: Tensor, labels: Tensor, losses: Losses, step
         check_finite(losses, step, keeper.last)
         refuse_inputs(f"train: expected finite inputs, got {ODD} values in the batch of step {step + 1}", [x])
         if not weights_finite(training.student) or not answers_finite(training.student.at_rest, [x]):
-            raise diverged(step + 1, "the network's answers are not finite", training.rate, keeper.last) from error
+            raise diverged(step + 1, "the network's answers are not finite", training.rate, keeper.last()) from error
         raise
 
 
@@ -136,7 +138,7 @@ def evaluate(training: Training, keeper: Keeper, at: Position, epoch: int) -> No
     except ValueError as error:
         refuse_inputs(f"val: expected finite inputs, got {ODD} values", (x for x, _ in training.val.batches()))
         if not answers_finite(served, (x for x, _ in training.val.batches())):
-            raise diverged(at.step, "the network's answers are not finite", training.rate, keeper.last) from error
+            raise diverged(at.step, "the network's answers are not finite", training.rate, keeper.last()) from error
         raise
     keeper.log({"kind": "val", "step": at.step, "epoch": epoch} | metrics)
     training.schedule.measured(metrics)
@@ -169,7 +171,7 @@ def refuse_inputs(reason: str, inputs: Iterable[Tensor]) -> None:
 
 def refuse_broken(training: Training, keeper: Keeper, step: int) -> None:
     if not weights_finite(training.student):
-        raise diverged(step, "the weights are not finite after it", training.rate, keeper.last)
+        raise diverged(step, "the weights are not finite after it", training.rate, keeper.last())
 
 
 def stop_if(told: Signals | None, keeper: Keeper, step: int, total: int) -> None:

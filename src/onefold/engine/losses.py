@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -46,12 +47,12 @@ class Losses:
             self.append(torch.tensor(value), rate)
 
 
-def check_finite(losses: Losses, step: int, last: Path | None) -> list[float]:
-    """The losses up to `step`; raises `Diverged` for the first that is not finite."""
+def check_finite(losses: Losses, step: int, last: Callable[[], Path | None]) -> list[float]:
+    """The losses up to `step`; raises `Diverged` for the first that is not finite, with what `last` has kept."""
     values = losses.read()
     for offset, (value, rate) in enumerate(zip(values, losses.rates, strict=True)):
         if not math.isfinite(value):
-            raise diverged(step - len(values) + 1 + offset, f"the loss is {value}", float(rate), last)
+            raise diverged(step - len(values) + 1 + offset, f"the loss is {value}", float(rate), last())
     return values
 
 

@@ -55,7 +55,6 @@ def served_network(method: Method, student: AnyStudent) -> nn.Module:
 
 def finish(training: Training, at: Position, keeper: Keeper) -> Result:
     """Writes the best network, its predictions and its metrics; result.json comes last and says that all is there."""
-    keeper.wait()
     if at.best is not None:
         keeper.load_best(at.best.step, training.evaluated)
     method, world = training.job.method, training.job.world

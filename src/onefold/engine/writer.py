@@ -1,55 +1,68 @@
-"""Files written by a thread, while training goes on."""
+"""Files written beside the training, one after the other."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Thread
 
 PENDING = 2  # the best weights and a checkpoint: what an epoch has to keep
 
 
-class Writer:
-    """One write after the other, in the order they were asked for, and none after one that failed.
+class Write(Thread):
+    """One write, once the one before has ended well."""
 
-    What failed is raised where a write is next asked for, looked at or waited for.
+    def __init__(self, write: Callable[[], object], before: Write | None) -> None:
+        super().__init__(name="onefold-writer")
+        self.write, self.before = write, before
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        if self.before is not None:
+            self.before.join()
+            self.failure, self.before = self.before.failure, None
+        if self.failure is None:  # else: a checkpoint must not refer to weights that are not there
+            try:
+                self.write()
+            except BaseException as failure:  # whoever waits is told
+                self.failure = failure
+        del self.write  # and what it holds
+
+
+class Writer:
+    """Writes in the order they were asked for, each by a thread, and none after one that failed.
+
+    What failed is raised where a write is next asked for, looked at or waited for. Threads that are under way keep the
+    process until they have ended.
     """
 
     def __init__(self) -> None:
-        self.thread: ThreadPoolExecutor | None = None
-        self.pending: deque[Future[None]] = deque()
-        self.failed = False
+        self.pending: deque[Write] = deque()
 
-    def later(self, write: Callable[[], object]) -> None:
-        """Begins when those before have ended; waits for them where there are many, for memory holds each of them."""
+    def make_room(self) -> None:
+        """Waits where many are under way: memory holds what each of them writes."""
         self.look()
         while len(self.pending) >= PENDING:
-            self.pending.popleft().result()
-        self.thread = self.thread or ThreadPoolExecutor(1, "writer")
-        self.pending.append(self.thread.submit(self.attempt, write))
+            self.next()
 
-    def attempt(self, write: Callable[[], object]) -> None:
-        if self.failed:
-            return  # a checkpoint must not refer to weights that are not there
-        self.failed = True
-        write()
-        self.failed = False
+    def later(self, write: Callable[[], object]) -> None:
+        self.make_room()
+        begun = Write(write, self.pending[-1] if self.pending else None)
+        begun.start()
+        self.pending.append(begun)
 
     def look(self) -> None:
         """Does not wait."""
-        while self.pending and self.pending[0].done():
-            self.pending.popleft().result()
+        while self.pending and not self.pending[0].is_alive():
+            self.next()
 
     def wait(self) -> None:
         """Until all is on the disk."""
         while self.pending:
-            self.pending.popleft().result()
+            self.next()
 
-    def close(self) -> None:
-        """Waits, and lets the thread go."""
-        try:
-            self.wait()
-        finally:
-            if self.thread is not None:
-                self.thread.shutdown()
-            self.thread = None
+    def next(self) -> None:
+        self.pending[0].join()
+        ended = self.pending.popleft()
+        if ended.failure is not None:
+            raise ended.failure
