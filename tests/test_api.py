@@ -378,3 +378,37 @@ def test_a_seed_decides_everything() -> None:
     states = [torch.cat([v.flatten().double() for v in m.state_dict().values()]) for m in models]
     assert torch.equal(states[0], states[1])
     assert not torch.equal(states[0], states[2])
+
+
+def test_probabilities_are_refused_where_logits_are_wanted() -> None:
+    answering = Teachers([nn.Sequential(net(), nn.Softmax(-1)) for _ in range(2)])
+    with pytest.raises(ValueError, match=r"teachers: expected logits, got probabilities.*without its softmax"):
+        short(answering, net(), data(50))
+    with pytest.raises(ValueError, match="net: expected logits, got probabilities"):
+        short(teachers(), nn.Sequential(net(), nn.Softmax(-1)), data(50))
+    logs = Teachers([nn.Sequential(net(), nn.LogSoftmax(-1)) for _ in range(2)])
+    assert short(logs, net(), data(50), val=data(20)).metrics["count"] == 20  # as good as logits
+
+
+def test_crops_that_would_not_happen_are_refused() -> None:
+    x, y = data(50)
+    with pytest.raises(ValueError, match=r"augment: expected uint8 images to crop and flip, got torch\.float32"):
+        short(teachers(), net(), (x / 255, y), augment=True)
+    assert short(teachers(), net(), (x / 255, y)).metrics == {}
+
+
+def test_a_report_knows_how_many_teachers_there_were(tmp_path: Path) -> None:
+    from onefold.report import collect
+
+    for count, method in ((3, "kd"), (1, "kd"), (2, "latentbe")):
+        short(
+            teachers(count), net(), data(50), val=data(20), test=data(30), method=method, perturbation="none",
+            out=tmp_path / f"{method} of {count}",
+        )  # fmt: skip
+    answers, notes = collect([tmp_path])
+    assert notes == []
+    assert sorted((answer.label, answer.members) for answer in answers) == [
+        ("KD", 3),
+        ("LatentBE", 2),
+        ("Single KD", 1),
+    ]

@@ -141,6 +141,12 @@ def distill(
         eval_every=eval_every,
         diversity_every=diversity_every,
     )
+    crops = (CropFlip() if augment else None) if isinstance(augment, bool) else augment
+    if crops is not None and isinstance(splits["train"], Arrays) and not splits["train"].images:
+        raise ValueError(
+            f"augment: expected uint8 images to crop and flip, got {splits['train'].x.dtype}; give uint8, or a Dataset "
+            "with transforms of its own"
+        )
     job = Job(
         method=method,
         perturbation=perturbation,
@@ -151,14 +157,15 @@ def distill(
         test=splits["test"],
         settings=settings,
         device=place,
-        augment=(CropFlip() if augment else None) if isinstance(augment, bool) else augment,
+        augment=crops,
         space=space,
         workers=workers,
         optimizer=optimizer,
         scheduler=scheduler,
         world=world,
     )
-    return conduct(job, None if out is None else RunFolder(out), record(job), {"kind": "python"}, progress, log)
+    about = {"kind": "python", "taught_by": 0 if asked is None else asked.members}
+    return conduct(job, None if out is None else RunFolder(out), record(job), about, progress, log)
 
 
 def evaluate(

@@ -124,7 +124,7 @@ def check_pair(method: Method, perturbation: Perturbing, members: int) -> None:
     if perturbation.needs_members and not method.has_members:
         raise ValueError(
             f"perturbation: '{perturbation.name}' needs a student with members, and '{method.name}' trains a plain "
-            "network; use 'tdiv', which asks only the teachers, or the method 'latentbe'"
+            "network; use 'none', 'tdiv', which asks only the teachers, or the method 'latentbe'"
         )
     if method.needs_teachers and members < perturbation.teachers:
         raise ValueError(

@@ -30,7 +30,7 @@ from onefold.predictions import Labels, Logits, whole, write_plain
 ASIDE = ".writing"
 # Where a run happens and how its data get there; what comes out is the same.
 FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes", "run.teachers"}
-FREE |= {"parallel.mode", "parallel.teachers", "diversity_every"}
+FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by"}
 RATES = "run.optimizer.groups"
 PROBE = 1 << 16  # bytes
 MISSING = object()

@@ -293,3 +293,8 @@ def test_torchvision_and_timm_networks_are_folded() -> None:
     nn.init.normal_(vit.head.weight)
     check(vit, x, folds=True)
     check(vit, x, folds=True, example=x)
+
+
+def test_without_a_temperature() -> None:
+    with pytest.raises(ValueError, match=r"temperature: expected a number, got None; distill\(\.\.\., val=\.\.\.\)"):
+        calibrated(nn.Linear(2, 2), None)

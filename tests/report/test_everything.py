@@ -218,6 +218,20 @@ def test_shares_below_none_and_above_all(tmp_path: Path, write: WriteRun, streng
     assert any(f"LatentBE + TDiv-SDiv {told}" in s for s in sentences(section, grids(section)))
 
 
+def test_a_gain_that_nobody_sees_has_no_parts(tmp_path: Path, write: WriteRun) -> None:
+    """The ensemble's NLL is some 1e-6 below that of one network: no percentage of that."""
+    recipe = dataclasses.replace(cifar10(), members=2)
+    for m in range(2):
+        run = write(tmp_path / "teachers" / f"teacher-{m}", recipe, 0, member=0, measured=False)
+        labels, logits = run.predictions("test") or pytest.fail("no predictions")
+        noise = np.random.default_rng(0).normal(size=logits.shape)
+        run.write_predictions("test", labels, (logits + (-1) ** m * 3e-3 * noise).astype(np.float32))
+    write(tmp_path / "student", recipe, 0, strength=6.0, measured=False)
+    (section,) = sections(collect([tmp_path])[0])
+    (own,) = [s for s in sentences(section, grids(section)) if s.startswith("LatentBE + TDiv-SDiv")]
+    assert "no gain to keep" in own
+
+
 def test_warnings_of_the_health_check_are_said(everything: Path, tmp_path: Path, write: WriteRun) -> None:
     del everything
     run = write(tmp_path / "a", cifar10(), 0)

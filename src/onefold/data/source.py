@@ -61,6 +61,8 @@ def from_arrays(
             )
     check_every_label(name, {"train": train, "val": val, "test": test}, classes)
     augment = CropFlip(min(4, min(shape[1:]) // 8), flip) if train.images else None
+    if len(shape) == 3 and not train.images:
+        notes = (*notes, f"{train.x.dtype} images are taken as they are: random crops and flips are for uint8")
     size = shape[1:] if len(shape) > 1 else shape
     return Source(name, train, val, test, classes, statistics_of(train.x), size, augment, notes)
 

@@ -68,7 +68,8 @@ def weights_finite(module: torch.nn.Module) -> bool:
 
 def diverged(step: int, what: str, rate: float, last: Path | None) -> Diverged:
     kept = f"the last good checkpoint is {last}" if last is not None else "there is no checkpoint yet"
+    where = "" if last is None else ", in another folder"
     return Diverged(
         f"step {step}: {what} (learning rate {rate:.3g}); {kept}. "
-        "Lower the learning rate, warm up longer or clip the gradient"
+        f"Lower the learning rate, warm up longer or clip the gradient{where}"
     )

@@ -82,6 +82,8 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
             with blaming("teachers", x):
                 targets = job.teachers(x)
             check_classes(answers, targets)
+            check_are_logits("teachers", targets)
+    check_are_logits("net", answers)
     classes = int(answers.shape[-1])
     if classes < 2:
         raise ValueError(f"net: expected at least two classes, got a network that answers {classes}")
@@ -95,6 +97,16 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
     check_evaluated(job, student, classes)
     check_smallest_batch(job, student, x)
     return classes
+
+
+def check_are_logits(name: str, answers: Tensor) -> None:
+    """Refuses probabilities, which a softmax would flatten once more."""
+    rows = answers.float().flatten(0, -2)
+    if rows.shape[-1] > 1 and bool((rows >= 0).all()) and bool(((rows.sum(-1) - 1).abs() < 1e-3).all()):
+        raise ValueError(
+            f"{name}: expected logits, got probabilities: no answer is negative, and those of an example sum to one; "
+            "give the network without its softmax"
+        )
 
 
 def check_evaluated(job: Job, student: AnyStudent, classes: int) -> None:

@@ -37,7 +37,7 @@ class Calibrated(nn.Module):
         return logits / self.temperature
 
 
-def calibrated(model: nn.Module, temperature: float, example: Tensor | None = None) -> nn.Module:
+def calibrated(model: nn.Module, temperature: float | None, example: Tensor | None = None) -> nn.Module:
     """A copy of one network that answers logits / T; the model itself is left as it is.
 
     Where the network's answer certainly is what its last `nn.Linear` gives, that layer's weight and bias are
@@ -47,6 +47,7 @@ def calibrated(model: nn.Module, temperature: float, example: Tensor | None = No
     `Calibrated`, which divides. With an example the folded network's logits are compared with the model's.
     """
     check_temperature(temperature)
+    assert temperature is not None
     # Looked at in a copy: a forward pass may write to the network, and evaluation is what is calibrated.
     probe = copy.deepcopy(model).eval()
     name = _last_linear(probe, example)

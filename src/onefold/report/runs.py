@@ -151,7 +151,7 @@ def setting_of(recipe: dict[str, Any], about: dict[str, Any]) -> tuple[dict[str,
     """What makes a run the same experiment as another, and its seed. A run from Python has no recipe of ours."""
     if about.get("kind") == "python" or recipe.get("source") == "python":
         record = dictionary_leaves(recipe)
-        record |= {"data.source": "data given in Python", "members": about.get("members", 1)}
+        record |= {"data.source": "data given in Python", "members": about.get("taught_by") or about.get("members", 1)}
         record |= {"distill.method": about.get("method"), "distill.perturbation": about.get("perturbation")}
         record |= {"teachers": about.get("teachers_are")}  # other teachers are another experiment
     else:

@@ -11,6 +11,7 @@ from onefold.report.grids import checks_of, inference
 from onefold.report.table import Row, Section
 
 NEAR = 2.0  # of the paper's deviations
+SEEN = 1e-4  # the last digit of a loss that is shown: a gain below it has no parts
 
 
 def sentences(section: Section, grids: list[Grid]) -> list[str]:
@@ -57,7 +58,7 @@ def kept(student: Row, ensemble: Row, single: Row) -> str:
     """How much of the ensemble's gain is left, and what it costs."""
     ours, theirs, alone = (mean(row, "nll") for row in (student, ensemble, single))
     numbers = f"accuracy {percent(student)}, NLL {ours:.4f}{times(student, ensemble)}"
-    if theirs >= alone:
+    if alone - theirs < SEEN:
         return (
             f"{student.label}: {numbers}. The {ensemble.label} is no better than a single network by NLL, and there is "
             "no gain to keep."
