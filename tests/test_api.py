@@ -395,20 +395,3 @@ def test_crops_that_would_not_happen_are_refused() -> None:
     with pytest.raises(ValueError, match=r"augment: expected uint8 images to crop and flip, got torch\.float32"):
         short(teachers(), net(), (x / 255, y), augment=True)
     assert short(teachers(), net(), (x / 255, y)).metrics == {}
-
-
-def test_a_report_knows_how_many_teachers_there_were(tmp_path: Path) -> None:
-    from onefold.report import collect
-
-    for count, method in ((3, "kd"), (1, "kd"), (2, "latentbe")):
-        short(
-            teachers(count), net(), data(50), val=data(20), test=data(30), method=method, perturbation="none",
-            out=tmp_path / f"{method} of {count}",
-        )  # fmt: skip
-    answers, notes = collect([tmp_path])
-    assert notes == []
-    assert sorted((answer.label, answer.members) for answer in answers) == [
-        ("KD", 3),
-        ("LatentBE", 2),
-        ("Single KD", 1),
-    ]

@@ -197,7 +197,7 @@ def ended(error: Exception) -> tuple[str, int]:
     if isinstance(error, Interrupted):
         return str(error), INTERRUPTED
     if isinstance(error, Diverged):
-        return " ".join([str(error), *getattr(error, "__notes__", ())]), FAILED
+        return str(error), FAILED
     if isinstance(error, Lost):
         return f"{error}; the same command goes on from the last checkpoint", FAILED
     return f"{type(error).__name__}: {error} (this should not happen; --debug shows where it did)", FAILED

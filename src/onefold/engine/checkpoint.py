@@ -18,11 +18,6 @@ from onefold.run import write_aside
 KEY = "onefold"
 
 
-def save(path: Path, state: dict[str, Any]) -> None:
-    """Writes a checkpoint, as `written_later` has it."""
-    written_later(path, state)()
-
-
 def written_later(path: Path, state: dict[str, Any]) -> Callable[[], None]:
     """Copies the state as it is now; what comes back writes it aside, flushes it to the disk and renames it.
 
@@ -47,7 +42,7 @@ def write(path: Path, tensors: dict[str, Tensor], rest: Any) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The state that `save` was given; nothing is unpickled."""
+    """The state that `written_later` was given; nothing is unpickled."""
     if not path.exists():
         raise ValueError(f"{path}: expected a checkpoint, got no such file; remove {path.parent} to begin anew")
     try:

@@ -46,8 +46,7 @@ def calibrated(model: nn.Module, temperature: float | None, example: Tensor | No
     inputs) the network returns the very tensor that the layer made. Otherwise the copy comes inside a
     `Calibrated`, which divides. With an example the folded network's logits are compared with the model's.
     """
-    check_temperature(temperature)
-    assert temperature is not None
+    temperature = check_temperature(temperature)
     # Looked at in a copy: a forward pass may write to the network, and evaluation is what is calibrated.
     probe = copy.deepcopy(model).eval()
     name = _last_linear(probe, example)

@@ -23,12 +23,13 @@ def _chunks(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield logits[:, begin : begin + rows], labels[begin : begin + rows]
 
 
-def check_temperature(temperature: float | None) -> None:
-    """Refuses what is not a positive number."""
+def check_temperature(temperature: float | None) -> float:
+    """The temperature; refuses what is not a positive number."""
     if temperature is None:
         raise ValueError("temperature: expected a number, got None; distill(..., val=...) fits one")
     if not (math.isfinite(temperature) and temperature > 0):
         raise ValueError(f"temperature: expected a positive finite number, got {temperature}")
+    return temperature
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:
