@@ -30,6 +30,13 @@ def test_bench_prints_a_table_and_writes_it(tmp_path: Path, capsys: Capture) -> 
     assert not out.with_name("bench.json.part").exists()
 
 
+def test_bench_of_one_row(tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    words = ["bench", "--device", "cpu", "--network", "wrn10x1", "--batch", "2", "--steps", "1", "--out", str(out)]
+    assert main([*words, "--row", "Supervised"]) == 0
+    assert [row["step"] for row in json.loads(out.read_text())["rows"]] == ["supervised, one"]
+
+
 def test_bench_keeps_what_it_has_measured(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails_under_way(case: Case, *args: Any) -> Row:
         if case.label != "supervised, one":

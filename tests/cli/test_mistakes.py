@@ -69,6 +69,10 @@ Refused = Callable[[Sequence[str]], str]
         (["demo", "--seeds", "few"], "--seeds: expected a whole number, got 'few'"),
         (["demo", "--workers", "0"], "--workers: expected at least 1, got 0"),
         (["bench", "--steps", "0"], "--steps: expected at least 1, got 0"),
+        (
+            ["bench", "--device", "cpu", "--row", "BE-5"],
+            "--row: expected part of a row's name, got 'BE-5'; the rows are: su",
+        ),
         (["bench", "--batch", "1"], "--batch: expected at least 2, got 1"),
         (["bench", "--device", "abacus"], "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
         (["bench", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),

@@ -152,6 +152,8 @@ class Bench:
     network: str | None = None
     """one network alone: wrnDxK such as wrn28x4, or resnet50 or vit-s (timm's) at 224 pixels with two members; on a GPU
     wrn28x1 and wrn28x4, on a CPU a small one, if nothing is said"""
+    row: str | None = None
+    """only the rows with this in their names, such as supervised or TDiv-SDiv; all, if nothing is said"""
     batch: int | None = None
     """examples a step; 128 on a GPU, 32 on a CPU, if nothing is said"""
     steps: int | None = None

@@ -31,8 +31,12 @@ def run(request: Bench, out: Console) -> None:
             raise ValueError(f"{name}: expected at least {least}, got {count}")
     device = device_named(request.device)
     file = file_named(request.out)
+    every = cases_for(device, request.network, request.batch)
     steps = request.steps or (40 if device.type == "cuda" else 3)
-    cases = cases_for(device, request.network, request.batch)
+    cases = [case for case in every if request.row is None or request.row.lower() in case.label.lower()]
+    if not cases:
+        names = "; ".join(dict.fromkeys(case.label for case in every))
+        raise ValueError(f"--row: expected part of a row's name, got {request.row!r}; the rows are: {names}")
     fresh(cases[0])  # an unknown network is refused now
     found: Table | None = None
     kept: Path | None = None
