@@ -172,7 +172,7 @@ def check_no_rows() -> None:
 def check_convolutions() -> None:
     few_channels.PIXELS, few_channels.SUMMED, few_channels.PROGRAMS = (16, 16, 3) if DEVICE == "cpu" else (128, 64, 132)
     kind = torch.float32 if DEVICE == "cpu" else torch.bfloat16
-    for c, k, height, width in ((16, 16, 4, 6), (16, 32, 5, 3), (32, 16, 6, 4)):
+    for c, k, height, width in ((16, 16, 4, 6), (16, 32, 5, 3), (32, 16, 6, 4), (16, 64, 3, 5)):
         x = innermost_channels(torch.randn(2, c, height, width, device=DEVICE).to(kind))
         w = innermost_channels(torch.randn(k, c, 3, 3, device=DEVICE).to(kind))
         g = innermost_channels(torch.randn(2, k, height, width, device=DEVICE).to(kind))

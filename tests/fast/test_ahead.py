@@ -186,7 +186,7 @@ def test_lanes_of_an_interior_point_agree_on_their_sums(gpu: Absent) -> None:
 
 
 def test_convolutions_are_asked_for_and_computed(gpu: Absent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conv_kernels, "small", lambda *_: True)
+    monkeypatch.setattr(conv_kernels, "small", lambda *_, **__: True)
     x, g = (torch.rand(2, 16, 4, 4).contiguous(memory_format=torch.channels_last) for _ in range(2))
     w, bias = torch.rand(16, 16, 3, 3).contiguous(memory_format=torch.channels_last), torch.rand(16)
     found: list[Tensor] = []

@@ -55,7 +55,7 @@ def gradient_of_input(g: Tensor, x: Tensor | None, w: Tensor, shape: torch.Size,
 
 def gradient_of_weight(g: Tensor, x: Tensor, w: Tensor, settings: Settings) -> Tensor:
     """As the kernels write it: rounded, and with the channels that were filled up."""
-    if small(x, w, settings):
+    if small(x, w, settings, gradient=True):
         from onefold.fast.few_channels import few_channels_weight_gradient
 
         dw = few_channels_weight_gradient(g, x)
@@ -68,13 +68,14 @@ def backward(g: Tensor, x: Tensor, w: Tensor, settings: Settings, wanted: tuple[
     return torch.ops.aten.convolution_backward(g, x, w, None, *settings, [*wanted, False])
 
 
-def small(x: Tensor, w: Tensor, settings: Settings) -> bool:
-    """Whether `few_channels` computes it; asked in this order, since a machine without a GPU may not have Triton."""
+def small(x: Tensor, w: Tensor, settings: Settings, *, gradient: bool = False) -> bool:
+    """Whether `few_channels` computes it, or the gradient of its weights; asked in this order, since a machine without
+    a GPU may not have Triton."""
     if not x.is_cuda or x.dtype != torch.bfloat16:
         return False
-    from onefold.fast.few_channels import suits
+    from onefold.fast.few_channels import suits, suits_gradient
 
-    return suits(x, w, settings)
+    return suits_gradient(x, w, settings) if gradient else suits(x, w, settings)
 
 
 def aligned(x: Tensor, w: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:

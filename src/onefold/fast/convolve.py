@@ -6,7 +6,6 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,10 +14,9 @@ from torch import Tensor
 from onefold.fast import conv_kernels
 from onefold.fast.conv_kernels import Settings
 from onefold.fast.layout import innermost_channels
-from onefold.fast.streams import Part, apart, beside
+from onefold.fast.streams import apart
 
 HELD = 3  # gradients under way beside the backward pass at most: their inputs stay in memory as long
-LARGE = 250_000  # numbers of a gradient that gets the precision of its weight at once; smaller ones do so together
 
 
 class Gradients:
@@ -40,8 +38,6 @@ class Gradients:
         with torch.cuda.stream(self.stream):
             dw = conv_kernels.gradient_of_weight(g, x, rounded, settings)[:, : weight.shape[1]]
             self.held.append((self.stream.record_event(), (x, g)))
-            if dw.numel() >= LARGE:
-                (dw,) = like_weights([(weight, dw)])
         self.found.append((weight, dw))
         if len(self.held) > HELD:
             event, _ = self.held.popleft()
@@ -148,17 +144,6 @@ def round_all(*weights: Tensor) -> tuple[Tensor, ...]:
         copies = [torch.empty_like(w, dtype=dtype) for w in weights]
         torch._foreach_copy_(copies, list(weights))
         return tuple(copies)
-
-
-def round_beside(*weights: Tensor) -> Part[tuple[Tensor, ...]]:
-    """`round_all` beside what does not need them yet."""
-    rounding = partial(round_all, *weights)
-    return beside(rounding) if weights[0].is_cuda else Part(rounding, None)
-
-
-def rounded_now(part: Part[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """What `round_beside` began."""
-    return part.wait()
 
 
 def convolve(

@@ -13,6 +13,8 @@ from onefold.fast.conv_kernels import Settings
 from onefold.fast.kernels.compiled import jit, wait_for_inputs
 
 CHANNELS = (16, 32)  # above this cuDNN is faster (measured on an H200, dev/LOG.md)
+# What the gradient of the weights may have of output channels, by those of the input: as much as 32 to 32.
+GRADIENT = {16: (16, 32, 64), 32: (16, 32)}
 SAME_SIZE = Settings([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 PIXELS = 128
 # For the gradient of the weights; the programs are one for each processor of an H100 or H200.
@@ -103,14 +105,16 @@ def total_kernel(partial, total, programs, size, SIZE: tl.constexpr, ROWS: tl.co
 
 def suits(x: Tensor, w: Tensor, settings: Settings) -> bool:
     """Whether these kernels compute the convolution: same size, and few channels on both sides."""
-    return (
-        x.is_cuda
-        and x.dtype == torch.bfloat16
-        and w.shape[2:] == (3, 3)
-        and w.shape[0] in CHANNELS
-        and w.shape[1] in CHANNELS
-        and settings == SAME_SIZE
-    )
+    return plain(x, w, settings) and w.shape[0] in CHANNELS and w.shape[1] in CHANNELS
+
+
+def suits_gradient(x: Tensor, w: Tensor, settings: Settings) -> bool:
+    """Whether they compute the gradient of its weights."""
+    return plain(x, w, settings) and w.shape[0] in GRADIENT.get(w.shape[1], ())
+
+
+def plain(x: Tensor, w: Tensor, settings: Settings) -> bool:
+    return x.is_cuda and x.dtype == torch.bfloat16 and w.shape[2:] == (3, 3) and settings == SAME_SIZE
 
 
 def few_channels(
