@@ -136,6 +136,30 @@ def test_teachers_of_another_data_set(teachers: Path, tmp_path: Path, refused: R
     assert not (tmp_path / "student" / "checkpoints").exists()
 
 
+def test_a_test_split_on_another_scale(tmp_path: Path, refused: Refused) -> None:
+    x, y = np.random.default_rng(0).random((60, 1, 8, 8)), np.arange(60) % 3
+    np.savez(tmp_path / "mine.npz", train_x=x, train_y=y, test_x=255 * x, test_y=y)
+    words = ["train", "digits", *QUICK, "--data.source", f"npz:{tmp_path / 'mine.npz'}"]
+    told = refused([*words, "--out", str(tmp_path / "runs")])
+    assert f"npz:{tmp_path / 'mine.npz'}: test: expected inputs on the scale of train" in told
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_may_be_a_mistake_is_told_once(tmp_path: Path, capsys: Capture) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 255, (90, 1, 8, 8), dtype=np.uint8), np.arange(90) % 3
+    some = y < 2
+    np.savez(tmp_path / "mine.npz", train_x=x, train_y=y, test_x=x, test_y=y, val_x=x[some], val_y=y[some])
+    words = [*QUICK, "--data.source", f"npz:{tmp_path / 'mine.npz'}", "--optim.lr", "1e-9"]
+    assert main(["train", "digits", *words, "--out", str(tmp_path / "teachers")]) == 0
+    assert capsys.readouterr().err.count("val has no example of 1 of the 3 classes: 2") == 1
+    words += ["--teachers", str(tmp_path / "teachers")]
+    assert main(["distill", "digits", *words, "--out", str(tmp_path / "student")]) == 0
+    told = capsys.readouterr().err
+    assert told.count("val has no example of") == 1
+    assert told.count("teachers 0, 1 look untrained: right about ") == 1
+
+
 def test_another_recipe_in_the_same_folder(teachers: Path, capsys: Capture) -> None:
     assert main(["train", "digits", *QUICK, "--optim.lr", "0.3", "--out", str(teachers)]) == 2
     told = capsys.readouterr().err

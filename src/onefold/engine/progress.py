@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Protocol
+
+LOG = logging.getLogger("onefold")
 
 
 class Progress(Protocol):
@@ -23,3 +27,28 @@ class Silent:
 
     def message(self, text: str) -> None:
         pass
+
+
+class Logged:
+    """Tells Python's logging, as `onefold`: sentences as INFO, which nobody sees who has not asked for it, and what may
+    be a mistake as WARNING, which Python shows by itself."""
+
+    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        pass
+
+    def message(self, text: str) -> None:
+        LOG.info(text)
+
+    def note(self, text: str) -> None:
+        LOG.warning(text)
+
+
+def listening(progress: Progress | None, rank: int) -> Progress:
+    """Who is told: of several processes the first alone speaks, to the log where nobody else is given."""
+    return Silent() if rank else Logged() if progress is None else progress
+
+
+def noting(progress: Progress) -> Callable[[str], None]:
+    """Where sentences about what may be a mistake go: some listeners tell them from the others."""
+    note: Callable[[str], None] = getattr(progress, "note", progress.message)
+    return note
