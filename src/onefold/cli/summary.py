@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from onefold.cli.terminal import display
 from onefold.data import Source, load, rows
 from onefold.engine import build_network
 from onefold.engine.memory import memory
 from onefold.engine.passes import passes_of
 from onefold.methods import method_named, perturbation_named
 from onefold.recipe import Recipe
+from onefold.terminal import display
 
 
 def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
