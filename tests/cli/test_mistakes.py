@@ -60,6 +60,19 @@ Refused = Callable[[Sequence[str]], str]
         ([*CIFAR, "--members", "first"], "--members: expected numbers of teachers such as 2,3, got 'first'"),
         ([*CIFAR, "--device", "abacus"], "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
         (["train", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
+        (
+            ["train", "digits", "--network", "mine.py:Net"],
+            "network: there is no 'mine.py:Net'; there are wrn28x1, wrn28x4, resnet18-small, resnet50, mlp; one of "
+            "your own goes through onefold.distill in Python",
+        ),
+        (
+            ["train", "digits", "--network", "resnet18-small"],
+            "network: 'resnet18-small' is for images with 3 channels, and these have 1; use 'wrn28x1'",
+        ),
+        (
+            [*CIFAR, "--epochs", "2"],
+            "optim.warmup_epochs: expected at most the 2 epochs, got 5; use --optim.warmup-epo",
+        ),
         (["train", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
         (["evaluate"], "evaluate needs the folder of a run; for example: onefold evaluate"),
         (["evaluate", "no/where"], "no/where: there is no such folder; give the folder of a run"),
