@@ -101,7 +101,10 @@ def distill(
             and if nothing is said, as often as costs little.
         spread_teachers: under torchrun, whether each process holds some of the teachers only; if nothing is said, where
             all of them do not fit. `batch_size` is that of all processes together.
-        out: a run folder. The same call goes on from what is there; one with other settings or data is refused.
+        out: a run folder. The same call goes on from what is there; one with other settings, data or teachers is
+            refused. The weights of `net` are those of the folder from then on: a script that makes `net` anew, with
+            other random numbers each time, goes on where it was stopped. To begin with other weights, pre-trained
+            ones say, choose another folder.
         log: "tensorboard" for event files in `out/tensorboard`.
         progress: True for what the command line shows, on stderr: a bar on a terminal, a line every ten seconds
             elsewhere; False for nothing; if nothing is said, True at a terminal or in a notebook. The logger "onefold"
