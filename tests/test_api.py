@@ -147,7 +147,7 @@ def test_optimizers_and_schedulers_of_ones_own(tmp_path: Path, optimizer: Any, s
     straight = short(theirs, own, splits, **given)
     with pytest.raises(Stop):
         short(theirs, own, splits, out=tmp_path, progress=Stopper(), **given)
-    resumed = short(theirs, own, splits, out=tmp_path, **given)
+    resumed = short(theirs, net(), splits, out=tmp_path, **given)  # whose weights are made anew, and not used
     assert all(torch.equal(v, resumed.model.state_dict()[k]) for k, v in straight.model.state_dict().items())
     if scheduler is not None:  # one rate an epoch is logged
         rates = [r["lr"] for r in RunFolder(tmp_path).metrics() if r["kind"] == "train"]

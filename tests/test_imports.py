@@ -16,7 +16,7 @@ PACKAGE = Path(onefold.__file__).parent
 
 # From the bottom up. Names on one line do not know each other.
 LAYERS = [
-    ["types", "paper"],
+    ["types", "paper", "terminal"],
     ["fast"],
     ["metrics"],
     ["models", "data"],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from onefold.engine.evaluate import answered, streamed
 from onefold.engine.event_files import check_log
 from onefold.engine.factories import OptimizerFactory, SchedulerFactory
 from onefold.engine.kept import kept
+from onefold.engine.progress import LOG
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, check_pair, method_named, perturbation_named
 from onefold.metrics import fit_temperature, log_mean_probabilities
@@ -72,7 +75,7 @@ def distill(
     spread_teachers: bool | None = None,
     out: Path | str | None = None,
     log: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Result:
     """Teachers become one network: `result.model`, of the class of `net` and with its keys. `net` stays as it is.
 
@@ -98,10 +101,19 @@ def distill(
             and if nothing is said, as often as costs little.
         spread_teachers: under torchrun, whether each process holds some of the teachers only; if nothing is said, where
             all of them do not fit. `batch_size` is that of all processes together.
-        out: a run folder. The same call goes on from what is there; one with other settings or data is refused.
+        out: a run folder. The same call goes on from what is there; one with other settings, data or teachers is
+            refused. The weights of `net` are those of the folder from then on: a script that makes `net` anew, with
+            other random numbers each time, goes on where it was stopped. To begin with other weights, pre-trained
+            ones say, choose another folder.
         log: "tensorboard" for event files in `out/tensorboard`.
+        progress: True for what the command line shows, on stderr: a bar on a terminal, a line every ten seconds
+            elsewhere; False for nothing; if nothing is said, True at a terminal or in a notebook. The logger "onefold"
+            has a line for each epoch (`logging.basicConfig(level=logging.INFO)`, which then takes the bar's place) and
+            warns of what may be a mistake. An object of your own has `update(done, total, loss, lr, rate)` and
+            `message(text)`.
     """
     check_log(log, out)
+    check_progress(progress)
     method, perturbation = method_named(method), perturbation_named(perturbation)
     if not isinstance(net, nn.Module):
         raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
@@ -165,7 +177,9 @@ def distill(
         world=world,
     )
     about = {"kind": "python", "taught_by": 0 if asked is None else asked.members}
-    return conduct(job, None if out is None else RunFolder(out), record(job), about, progress, log)
+    title = method.name if perturbation.name == "none" else f"{method.name}-{perturbation.name}"
+    with showing(progress, title, world.rank) as listener:
+        return conduct(job, None if out is None else RunFolder(out), record(job), about, listener, log)
 
 
 def evaluate(
@@ -200,6 +214,32 @@ def evaluate(
             labels, logits = kept(answered(ensemble, predict, loaders["val"]))
             temperature = fit_temperature(logits, labels)
         return streamed(answered(ensemble, predict, loaders["test"]), temperature)
+
+
+def check_progress(progress: object) -> None:
+    if not isinstance(progress, bool | None) and not (hasattr(progress, "update") and hasattr(progress, "message")):
+        raise ValueError(
+            f"progress: expected True, False, None or an object with update and message, got {type(progress).__name__}"
+        )
+
+
+@contextlib.contextmanager
+def showing(progress: Progress | bool | None, title: str, rank: int) -> Iterator[Progress | None]:
+    """Who is told how far a run is; None for the log alone."""
+    if not isinstance(progress, bool | None):
+        yield progress
+        return
+    if progress is None and not rank and not LOG.isEnabledFor(logging.INFO):
+        from onefold.terminal import attended  # rich
+
+        progress = attended()
+    if rank or not progress:
+        yield None
+        return
+    from onefold.terminal import display
+
+    with display() as shown:
+        yield shown.stage(title)
 
 
 def as_ensemble(module: nn.Module) -> Ensemble:

@@ -129,7 +129,8 @@ class Recipe:
             raise ValueError(f"distill.alpha: expected a share from 0 to 1, got {self.distill.alpha}")
         if self.optim.warmup_epochs > self.epochs:
             raise ValueError(
-                f"optim.warmup_epochs: expected at most the {self.epochs} epochs, got {self.optim.warmup_epochs}"
+                f"optim.warmup_epochs: expected at most the {self.epochs} epochs, got {self.optim.warmup_epochs}; "
+                f"use --optim.warmup-epochs {self.epochs / 10:g}, say"
             )
         if self.optim.ema is not None and not 0 < self.optim.ema < 1:
             raise ValueError(f"optim.ema: expected a decay between 0 and 1, got {self.optim.ema}")

@@ -60,6 +60,19 @@ Refused = Callable[[Sequence[str]], str]
         ([*CIFAR, "--members", "first"], "--members: expected numbers of teachers such as 2,3, got 'first'"),
         ([*CIFAR, "--device", "abacus"], "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
         (["train", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
+        (
+            ["train", "digits", "--network", "mine.py:Net"],
+            "network: there is no 'mine.py:Net'; there are wrn28x1, wrn28x4, resnet18-small, resnet50, mlp; one of "
+            "your own goes through onefold.distill in Python",
+        ),
+        (
+            ["train", "digits", "--network", "resnet18-small"],
+            "network: 'resnet18-small' is for images with 3 channels, and these have 1; use 'wrn28x1'",
+        ),
+        (
+            [*CIFAR, "--epochs", "2"],
+            "optim.warmup_epochs: expected at most the 2 epochs, got 5; use --optim.warmup-epo",
+        ),
         (["train", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
         (["evaluate"], "evaluate needs the folder of a run; for example: onefold evaluate"),
         (["evaluate", "no/where"], "no/where: there is no such folder; give the folder of a run"),
@@ -134,6 +147,30 @@ def test_teachers_of_another_data_set(teachers: Path, tmp_path: Path, refused: R
     told = refused([*words, "--teachers", str(teachers), "--out", str(tmp_path / "student")])
     assert "teachers" in told
     assert not (tmp_path / "student" / "checkpoints").exists()
+
+
+def test_a_test_split_on_another_scale(tmp_path: Path, refused: Refused) -> None:
+    x, y = np.random.default_rng(0).random((60, 1, 8, 8)), np.arange(60) % 3
+    np.savez(tmp_path / "mine.npz", train_x=x, train_y=y, test_x=255 * x, test_y=y)
+    words = ["train", "digits", *QUICK, "--data.source", f"npz:{tmp_path / 'mine.npz'}"]
+    told = refused([*words, "--out", str(tmp_path / "runs")])
+    assert f"npz:{tmp_path / 'mine.npz'}: test: expected inputs on the scale of train" in told
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_may_be_a_mistake_is_told_once(tmp_path: Path, capsys: Capture) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 255, (90, 1, 8, 8), dtype=np.uint8), np.arange(90) % 3
+    some = y < 2
+    np.savez(tmp_path / "mine.npz", train_x=x, train_y=y, test_x=x, test_y=y, val_x=x[some], val_y=y[some])
+    words = [*QUICK, "--data.source", f"npz:{tmp_path / 'mine.npz'}", "--optim.lr", "1e-9"]
+    assert main(["train", "digits", *words, "--out", str(tmp_path / "teachers")]) == 0
+    assert capsys.readouterr().err.count("val has no example of 1 of the 3 classes: 2") == 1
+    words += ["--teachers", str(tmp_path / "teachers")]
+    assert main(["distill", "digits", *words, "--out", str(tmp_path / "student")]) == 0
+    told = capsys.readouterr().err
+    assert told.count("val has no example of") == 1
+    assert told.count("teachers 0, 1 look untrained: right about ") == 1
 
 
 def test_another_recipe_in_the_same_folder(teachers: Path, capsys: Capture) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from onefold.cli import main
-from onefold.cli.terminal import Bars, Lines, display
+from onefold.terminal import Bars, Lines, display
 
 Capture = pytest.CaptureFixture[str]
 
@@ -45,7 +45,7 @@ def test_a_terminal_that_knows_ascii_only(teachers: Path, monkeypatch: pytest.Mo
 
 def test_lines_say_rate_loss_learning_rate_and_time_left(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("onefold.cli.terminal.time.monotonic", lambda: now)
+    monkeypatch.setattr("onefold.terminal.time.monotonic", lambda: now)
     with Lines(Console(stderr=True)) as shown:
         stage = shown.stage("teacher 0")
         for done in range(41):

@@ -24,10 +24,11 @@ def test_shows_counts_sizes_and_statistics() -> None:
         ("mean", "0.2, 0.2, 0.2"),
         ("deviation", "1, 1, 1"),
         ("note", "a note\nof two lines"),
+        ("note", "test has no example of 1 of the 2 classes: ant"),
     ]
     lines = describe(source).splitlines()
     assert lines[0] == "data       mine"
-    assert lines[-1] == "           of two lines"
+    assert lines[-2] == "           of two lines"
 
 
 def test_many_classes_and_features_are_shortened() -> None:

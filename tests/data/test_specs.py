@@ -20,6 +20,7 @@ from onefold.data import KINDS, READERS, load
         ("digit", "digits"),
         ("folders:some/where", "folder:some/where"),
         ("nzp:a.npz", "npz:a.npz"),
+        ("some/where/mine.npz", "npz:some/where/mine.npz"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(spec: str, offer: str) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from onefold.data import Arrays, as_split, labels_of
+from onefold.data import Arrays, as_split, labels_of, targets_of
 from onefold.data.split import check_range
 
 X, Y = torch.zeros(4, 3, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 2, 3], dtype=torch.int32)
@@ -80,3 +80,23 @@ def test_labels_outside_the_classes_are_listed_with_their_place() -> None:
         check_range(torch.tensor([0, -1, 2, 3]), range(3), "at {}".format)
     with pytest.raises(ValueError, match=r"got 250 outside of them:(.|\n)*label 7\n  and 150 more$"):
         check_range(torch.from_numpy(np.full(250, 7)), range(3), "at {}".format)
+
+
+class Targets(Dataset[int]):
+    def __init__(self, targets: object, target_transform: object = None) -> None:
+        self.targets, self.target_transform = targets, target_transform
+
+
+def test_labels_that_are_known_without_reading() -> None:
+    for known in (Arrays(X, Y), Targets([0, 1, 2, 3]), Targets(Y), Targets(Y.numpy()), TensorDataset(X, Y)):
+        labels = targets_of(known)
+        assert labels is not None
+        assert labels.tolist() == [0, 1, 2, 3]
+        part = targets_of(Subset(known, [2, 0]))  # type: ignore[arg-type]
+        assert part is not None
+        assert part.tolist() == [2, 0]
+    for unknown in (None, ["a", "b"], [[1], [1, 2]], [[1], [2]], [0.5, 1.0]):
+        assert targets_of(Targets(unknown)) is None
+    assert targets_of(Targets([0, 1], target_transform=abs)) is None
+    assert targets_of(Unsized()) is None
+    assert targets_of(DataLoader(TensorDataset(X, Y))) is None

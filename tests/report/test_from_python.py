@@ -19,6 +19,18 @@ def data(count: int) -> tuple[Tensor, Tensor]:
     return torch.randint(256, (count, 1, 4, 4), dtype=torch.uint8), torch.arange(count) % 3
 
 
+def test_teachers_of_a_folder_are_an_ensemble_whoever_trained_them(tmp_path: Path) -> None:
+    train, val, test = data(50), data(20), data(30)
+    for name in ("teacher-0", "teacher-1", "other"):
+        torch.manual_seed(len(name))
+        given = {"method": "supervised", "perturbation": "none", "out": tmp_path / name}
+        distill(None, net(), train, val=val, test=test, epochs=1, workers=0, **given)  # type: ignore[arg-type]
+    answers, notes = collect([tmp_path])
+    assert notes == []
+    found = sorted((answer.label, len(answer.paths)) for answer in answers)
+    assert found == [("ensemble of 1", 1), ("ensemble of 2", 2), *[("single network", 1)] * 3]
+
+
 def test_a_report_knows_how_many_teachers_there_were(tmp_path: Path) -> None:
     torch.manual_seed(0)
     for count, method in ((3, "kd"), (1, "kd"), (2, "latentbe")):

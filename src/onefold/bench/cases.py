@@ -111,6 +111,7 @@ def trainings(case: Case, data: Arrays, device: torch.device, precision: str) ->
             settings=Settings(200, precision=precision, optim=OptimRecipe(batch_size=case.batch, drop_last=True)),
             device=device,
             augment=CropFlip(4),
+            known=True,
         )
         for net in nets
     ]

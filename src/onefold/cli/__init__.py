@@ -30,7 +30,7 @@ from onefold.cli.requests import (
     Train,
 )
 from onefold.cli.stopping import stoppable
-from onefold.cli.terminal import Speaker, hush, hushed
+from onefold.terminal import Speaker, hush, hushed
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, INTERRUPTED, UNHEARD = 1, 2, 130, 141

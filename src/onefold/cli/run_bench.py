@@ -15,10 +15,10 @@ from rich.text import Text
 from onefold.bench.cases import cases_for, fresh
 from onefold.bench.compare import Row, Table, compare
 from onefold.cli.requests import Bench
-from onefold.cli.terminal import display, say
 from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
 from onefold.run import write_aside
+from onefold.terminal import display, say
 
 HEADINGS = ("step", "ms", "plain ms", "ratio", "floor ms", "of floor", "GB", "start-up s")
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from onefold.cli.requests import Demo
 from onefold.cli.summary import source_of, summary
 from onefold.cli.tables import section_table
-from onefold.cli.terminal import display, say
 from onefold.demo import demo
 from onefold.recipes import digits
+from onefold.terminal import display, say
 
 
 def run(request: Demo, out: Console) -> None:

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from onefold.cli.requests import Evaluate
 from onefold.cli.tables import metrics_table
-from onefold.cli.terminal import display, say
 from onefold.engine import evaluate_run
 from onefold.engine.device import device_named
 from onefold.engine.measure.groups import groups
@@ -17,6 +16,7 @@ from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted, measure_runs
 from onefold.engine.measure.members import members
 from onefold.engine.measure.subject import Folder, is_teachers
+from onefold.terminal import display, say
 
 
 def run(request: Evaluate, out: Console) -> None:

@@ -15,13 +15,13 @@ from onefold.bench.plan import Phase, phase_of
 from onefold.bench.stand_in import examples_for
 from onefold.cli.requests import Plan
 from onefold.cli.run_bench import file_named, write_json
-from onefold.cli.terminal import say
 from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
 from onefold.engine.environment import environment
 from onefold.engine.networks import build_network
 from onefold.engine.settings import settings_of
 from onefold.recipe import to_dict
+from onefold.terminal import say
 
 MOST = 600.0
 

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from onefold.cli.requests import Evaluate, Report
 from onefold.cli.tables import section_table
-from onefold.cli.terminal import say
 from onefold.report import report
+from onefold.terminal import say
 
 
 def run(request: Evaluate | Report, out: Console) -> None:

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from onefold.cli.requests import Reproduce
 from onefold.cli.tables import section_table
-from onefold.cli.terminal import display, say
 from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
 from onefold.reproduce import TABLES, Changes, Measuring, Task, measurings_of, reproduce, tasks_of
+from onefold.terminal import display, say
 
 FAILED = 1
 

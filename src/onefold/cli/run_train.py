@@ -13,7 +13,6 @@ from rich.console import Console
 from onefold.cli.requests import Distill, Train
 from onefold.cli.summary import source_of, summary
 from onefold.cli.tables import metrics_table
-from onefold.cli.terminal import display, say
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.distributed import World, device_here, world_here
 from onefold.engine.event_files import check_log
@@ -23,6 +22,7 @@ from onefold.methods import method_named
 from onefold.recipe import Recipe, leaves, to_dict
 from onefold.recipes import recipe_named
 from onefold.run import RunFolder
+from onefold.terminal import display, say
 
 
 def run(request: Train | Distill, out: Console) -> None:

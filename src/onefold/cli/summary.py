@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from onefold.cli.terminal import display
-from onefold.data import Source, load, rows
+from onefold.data import Augmentation, ResizedCrop, Source, load, rows
 from onefold.engine import build_network
+from onefold.engine.from_recipe import augmentation_of
 from onefold.engine.memory import memory
 from onefold.engine.passes import passes_of
 from onefold.methods import method_named, perturbation_named
 from onefold.recipe import Recipe
+from onefold.terminal import display
 
 
 def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
@@ -18,6 +19,8 @@ def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
     net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
     table = [*rows(source), ("recipe", f"{recipe.name}, seed {recipe.seed}")]
     table.append(("training", f"epochs {recipe.epochs}, batch size {recipe.optim.batch_size}, lr {recipe.optim.lr:g}"))
+    if augment := described(augmentation_of(recipe, source)):
+        table.append(("augment", f"{augment}; --data.no-augment for none of it"))
     table.append(("network", f"{recipe.network}, {sum(p.numel() for p in net.parameters()):,} parameters"))
     if student:
         table.append(("student", f"{method.name} of {recipe.members} teachers, perturbation {perturbation.name}"))
@@ -28,6 +31,17 @@ def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
     table.append(("memory", f"about {max(needed, 1):,.0f} MiB beside torch itself and the data, by an estimate"))
     width = max(len(name) for name, _ in table)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in table)
+
+
+def described(augment: Augmentation | None) -> str:
+    """What happens to images in training. Not every image may be mirrored: who has letters has to know."""
+    if augment is None:
+        return ""
+    if isinstance(augment, ResizedCrop):
+        crops = f"random parts scaled to {augment.size} x {augment.size}"
+    else:
+        crops = f"crops moved by up to {augment.pad} pixel{'s' * (augment.pad != 1)}" if augment.pad else ""
+    return " and ".join(part for part in (crops, "random mirroring" if augment.flip else "") if part)
 
 
 def source_of(recipe: Recipe) -> Source:

@@ -10,7 +10,7 @@ from onefold.data.loader import DeviceLoader, Loader, loader_for
 from onefold.data.pictures import ImageFiles, Pictures
 from onefold.data.source import Source, from_arrays
 from onefold.data.specs import KINDS, READERS, load
-from onefold.data.split import Arrays, Split, as_split, labels_of
+from onefold.data.split import Arrays, Split, as_split, labels_of, targets_of
 from onefold.data.statistics import Statistics, statistics_of
 from onefold.data.stream import StreamLoader
 
@@ -46,4 +46,5 @@ __all__ = [
     "published",
     "rows",
     "statistics_of",
+    "targets_of",
 ]

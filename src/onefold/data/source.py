@@ -10,6 +10,7 @@ from statistics import median_low
 from torch import Tensor
 
 from onefold.data.augment import Augmentation, CropFlip, ResizedCrop
+from onefold.data.compare import class_notes, looked_at, range_notes
 from onefold.data.pictures import Pictures
 from onefold.data.split import Arrays, Split, check_range, labels_of
 from onefold.data.statistics import SAMPLE, Statistics, sampled, statistics_of
@@ -59,7 +60,13 @@ def from_arrays(
                 f"{name}: expected every split like train, {train.x.dtype} {list(shape)}, "
                 f"got {split} {arrays.x.dtype} {list(arrays.x.shape[1:])}"
             )
-    check_every_label(name, {"train": train, "val": val, "test": test}, classes)
+    splits = {"train": train, "val": val, "test": test}
+    check_every_label(name, splits, classes)
+    try:
+        notes = (*notes, *range_notes({split: looked_at(arrays) for split, arrays in splits.items()}))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    notes = (*notes, *class_notes({split: arrays.y for split, arrays in splits.items()}, classes))
     augment = CropFlip(min(4, min(shape[1:]) // 8), flip) if train.images else None
     if len(shape) == 3 and not train.images:
         notes = (*notes, f"{train.x.dtype} images are taken as they are: random crops and flips are for uint8")
@@ -81,7 +88,9 @@ def from_pictures(
 ) -> Source:
     """A source that is streamed. Small images of one size keep it and get the paper's crop and flip; others are cut to
     squares of `image_size`, by default their median shorter side, at most 224."""
-    check_every_label(name, {"train": train, "val": val, "test": test}, classes)
+    splits = {"train": train, "val": val, "test": test}
+    check_every_label(name, splits, classes)
+    notes = (*notes, *class_notes({split: pictures.labels for split, pictures in splits.items()}, classes))
     if statistics is None:
         statistics = sampled(train)
         notes = (*notes, f"channel statistics from {min(SAMPLE, len(train)):,} of the training images")

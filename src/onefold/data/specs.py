@@ -73,5 +73,6 @@ def unknown(spec: str) -> ValueError:
     else:
         near = difflib.get_close_matches(spec.lower().replace("_", "-"), READERS, n=1, cutoff=0.5)
         near = near or ([f"folder:{spec}"] if Path(spec).expanduser().is_dir() else [])
+        near = near or ([f"npz:{spec}"] if spec.endswith(".npz") else [])
     offer = f"; did you mean {near[0]}?" if near else ""
     return ValueError(f"data: expected {', '.join(READERS)}, folder:PATH, npz:PATH or hf:NAME, got {spec!r}{offer}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 MOST = 100  # labels outside the classes that are listed
 
@@ -102,6 +102,23 @@ def labels_of(split: Split) -> Tensor | None:
     """The labels `[N]` of a split that knows them without being read through."""
     labels = split.y if isinstance(split, Arrays) else getattr(split, "labels", None)
     return labels if isinstance(labels, Tensor) else None
+
+
+def targets_of(split: Split) -> Tensor | None:
+    """The labels `[N]`, also of torchvision's data sets and of parts of a data set, where nothing changes them."""
+    if isinstance(split, Subset):
+        whole = targets_of(split.dataset)
+        return None if whole is None else whole[torch.as_tensor(split.indices, dtype=torch.long)]
+    found: Any = labels_of(split)
+    if found is None and isinstance(split, TensorDataset) and len(split.tensors) == 2:
+        found = split.tensors[1]
+    if found is None and getattr(split, "target_transform", None) is None:
+        found = getattr(split, "targets", None)
+    try:
+        labels = torch.as_tensor(found)
+    except (TypeError, ValueError, RuntimeError):  # not there, or names, or boxes
+        return None
+    return labels if labels.dim() == 1 and not labels.is_floating_point() and not labels.is_complex() else None
 
 
 def check_range(labels: Tensor, classes: Sized, where: Callable[[int], str]) -> None:

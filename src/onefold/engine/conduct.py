@@ -21,9 +21,10 @@ from onefold.engine.factories import HOW
 from onefold.engine.keeper import Keeper
 from onefold.engine.loop import fit
 from onefold.engine.pack import pack
-from onefold.engine.progress import Progress, Silent
+from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finish, finished_result, served_network
 from onefold.engine.training import Job, Training, prepare
+from onefold.engine.untrained import untrained_note
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder
 
@@ -56,13 +57,16 @@ def conducting(
     is refused. With `log` "tensorboard" the folder gets event files, too.
     """
     world = job.world
-    progress = Silent() if progress is None or world.rank else progress
+    progress = listening(progress, world.rank)
     check_log(log, None if run is None else run.path)
     with (
         own_randomness(job.device),
         placed(job.teachers, job.device),
-        contextlib.closing(prepare(replace(job, say=progress.message))) as training,
+        contextlib.closing(prepare(replace(job, say=noting(progress)))) as training,
     ):
+        over = run is not None and world.first(lambda: run.finished)
+        if not over and (note := untrained_note(training.job, training.classes)) is not None:
+            training.job.say(note)
         if run is None:
             keeper = Keeper(None, world)
             return finish(training, (yield from fit(training, keeper, progress)), keeper)

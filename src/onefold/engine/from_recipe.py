@@ -20,7 +20,7 @@ from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.event_files import check_log
 from onefold.engine.networks import build_network, network_of
-from onefold.engine.progress import Progress, Silent
+from onefold.engine.progress import Progress, Silent, listening
 from onefold.engine.result import Result, finished_result, served_network
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import check_data, teachers_for
@@ -56,7 +56,7 @@ def train_teachers(
     if not chosen or len(set(chosen)) < len(chosen):
         raise ValueError(f"members: expected different teachers, at least one, got {chosen}")
     world = world_here()
-    progress = Silent() if progress is None or world.rank else progress
+    progress = listening(progress, world.rank)
     runs = {m: RunFolder(Path(folder) / f"teacher-{m}") for m in chosen}
     done = {m: found(run, recipe, {"kind": "teacher", "member": m}, progress, world) for m, run in runs.items()}
     todo = [m for m in chosen if done[m] is None]
@@ -148,7 +148,7 @@ def distilling(
     """The same, step by step."""
     check_log(log, folder)
     world = world_here()
-    progress = Silent() if progress is None or world.rank else progress
+    progress = listening(progress, world.rank)
     method, perturbation = method_named(recipe.distill.method), perturbation_named(recipe.distill.perturbation)
     run = RunFolder(folder)
     about = {"kind": "student", "teachers": str(teachers_folder)}
@@ -208,6 +208,7 @@ def job_of(
         space=space_of(source),
         workers=recipe.data.workers,
         world=world,
+        known=True,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -15,13 +17,13 @@ from onefold.engine.abreast import Going, sharing
 from onefold.engine.evaluate import measure
 from onefold.engine.keeper import Keeper
 from onefold.engine.losses import Losses, check_finite, diverged, weights_finite
-from onefold.engine.progress import Progress
+from onefold.engine.progress import LOG, Progress, epoch_line
 from onefold.engine.signals import Interrupted, interruptions
 from onefold.engine.training import Training
 from onefold.types import Ensemble
 
 ODD = "NaN or infinite"
-LOOK = 1.0  # seconds between two reports of progress
+LOOK = 1.0  # seconds between two reports of progress, at least
 
 
 @dataclass
@@ -86,8 +88,12 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
                 )
 
             yield True
+            measured = None
             if training.val is not None and ((epoch + 1) % settings.eval_every == 0 or at.step == total):
-                evaluate(training, keeper, at, epoch + 1)
+                measured = evaluate(training, keeper, at, epoch + 1)
+            if world.rank == 0 and LOG.isEnabledFor(logging.INFO) and (pace.line_due() or at.step == total):
+                name = "" if keeper.run is None else f"{keeper.run.path}: "
+                LOG.info(name + epoch_line(epoch + 1, settings.epochs, loss, measured, pace.seconds()))
             if training.diversity is not None and training.diversity.due(epoch + 1):
                 for record in training.diversity.records(at.step, epoch + 1):
                     keeper.log(record)
@@ -127,7 +133,7 @@ def one_step(training: Training, x: Tensor, labels: Tensor, losses: Losses, step
         raise
 
 
-def evaluate(training: Training, keeper: Keeper, at: Position, epoch: int) -> None:
+def evaluate(training: Training, keeper: Keeper, at: Position, epoch: int) -> dict[str, float]:
     """Measures what would be served now, and keeps it where it is the best so far."""
     refuse_broken(training, keeper, at.step)
     assert training.val is not None
@@ -145,6 +151,7 @@ def evaluate(training: Training, keeper: Keeper, at: Position, epoch: int) -> No
     if at.best is None or metrics["acc"] > at.best.acc:
         at.best = Best(at.step, epoch, metrics["acc"])
         keeper.save_best(at.step, training.evaluated)
+    return metrics
 
 
 def save(training: Training, keeper: Keeper, losses: Losses, at: Position, pace: Pace) -> None:
@@ -194,6 +201,7 @@ class Pace:
     def __init__(self, step: int, seconds: float) -> None:
         now = time.monotonic()
         self.taken, self.counted, self.looked, self.kept, self.steps = seconds, now, now, now, (step, now)
+        self.told = -math.inf
 
     def seconds(self) -> float:
         """That the training took so far; where runs take turns on a device, its share of their time."""
@@ -206,6 +214,13 @@ class Pace:
         due = time.monotonic() - self.looked >= LOOK
         if due:
             self.looked = time.monotonic()
+        return due
+
+    def line_due(self) -> bool:
+        """Whether an epoch is worth a line: of those shorter than a second not each."""
+        due = time.monotonic() - self.told >= LOOK
+        if due:
+            self.told = time.monotonic()
         return due
 
     def checkpoint_due(self, minutes: float) -> bool:

@@ -36,6 +36,10 @@ def build_network(
     if wide is not None:
         return wide_resnet(int(wide[1]), int(wide[2]), classes, channels, channels.channels)
     if name in ("resnet18-small", "resnet50"):
+        if channels.channels != 3:
+            raise ValueError(
+                f"network: '{name}' is for images with 3 channels, and these have {channels.channels}; use 'wrn28x1'"
+            )
         from onefold.models import resnet18_small, resnet50  # torchvision's, which is slow to import
 
         return (resnet50 if name == "resnet50" else resnet18_small)(classes, channels)
@@ -44,7 +48,8 @@ def build_network(
         return nn.Sequential(Standardize(channels.mean, channels.std), nn.Flatten(), *flat)
     if name == "mlp":
         return mlp(channels.channels, classes, statistics=channels)
-    raise ValueError(f"network: {unknown(name, NAMES)}")
+    own = "; one of your own goes through onefold.distill in Python" if ":" in name or "." in name else ""
+    raise ValueError(f"network: {unknown(name, NAMES)}{own}")
 
 
 def network_of(about: dict[str, Any]) -> tuple[nn.Module, Tensor]:

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from onefold.data import Arrays, Augmentation, Split, labels_of, loader_for
+from onefold.data import Arrays, Augmentation, Split, loader_for, targets_of
+from onefold.data.compare import FEW, class_notes, looked_at, range_notes
+from onefold.data.sample import sample
 from onefold.data.split import MOST, check_range
 from onefold.methods import AnyStudent
 from onefold.perturb import none
@@ -94,7 +96,9 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
         value = loss(x, labels)
     if not bool(value.isfinite()):
         raise ValueError(f"train: expected a finite loss before the first step, got {float(value)}; look at the inputs")
-    check_evaluated(job, student, classes)
+    seen = check_evaluated(job, student, classes)
+    if not job.known:
+        check_alike(job, {"train": x} | seen, classes)
     check_smallest_batch(job, student, x)
     return classes
 
@@ -109,8 +113,9 @@ def check_are_logits(name: str, answers: Tensor) -> None:
         )
 
 
-def check_evaluated(job: Job, student: AnyStudent, classes: int) -> None:
+def check_evaluated(job: Job, student: AnyStudent, classes: int) -> dict[str, Tensor]:
     """Asks the network about the first examples of the other splits, and not first when an epoch is over."""
+    seen = {}
     for name, split in {"val": job.val, "test": job.test}.items():
         if split is None:
             continue
@@ -125,14 +130,37 @@ def check_evaluated(job: Job, student: AnyStudent, classes: int) -> None:
                 f"{name}: expected inputs and labels like those of train, got {x.dtype} {list(x.shape)} and "
                 f"{labels.dtype} {list(labels.shape)}: {reason}"
             ) from error
+        seen[name] = x
+    return seen
+
+
+def check_alike(job: Job, seen: dict[str, Tensor], classes: int) -> None:
+    """Refuses splits that are certainly prepared otherwise than train, and tells what else may be a mistake in them."""
+
+    def look() -> list[str]:
+        splits = {name: getattr(job, name) for name in seen}
+        notes = range_notes({name: examples(splits[name], job.augment, x) for name, x in seen.items()})
+        known = {name: labels for name in seen if (labels := targets_of(splits[name])) is not None}
+        return notes + (class_notes(known, [str(label) for label in range(classes)]) if "train" in known else [])
+
+    for note in job.world.first(look):
+        job.say(note)
+
+
+def examples(split: Split, augment: Augmentation | None, first: Tensor) -> Tensor:
+    """Some examples from all over a split, on the host; of a `DataLoader`, which may draw its own, the first."""
+    if isinstance(split, Arrays):
+        return looked_at(split)
+    some = sample(split, FEW)
+    if some is None:
+        return first.cpu()
+    return next(loader_for(some, FEW, train=False, augment=augment, workers=0).batches())[0]
 
 
 def check_labels_of(name: str, split: Split, classes: int) -> None:
     """Refuses labels outside the classes where they can be known without reading everything."""
-    labels = labels_of(split)
-    if labels is None and isinstance(targets := getattr(split, "targets", None), list | Tensor):
-        labels = torch.as_tensor(targets)  # as torchvision's data sets have them
-    if labels is not None and labels.dim() == 1:
+    labels = targets_of(split)
+    if labels is not None:
         try:
             check_range(labels, range(classes), (name + "[{}]").format)
         except ValueError as error:

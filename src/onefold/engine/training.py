@@ -60,6 +60,8 @@ class Job:
     optimizer: OptimizerFactory | None = None
     scheduler: SchedulerFactory | None = None
     world: World = ALONE
+    known: bool = False
+    """whether the data were compared, and what is odd about them told, when they were read"""
     say: Callable[[str], None] = print
 
 

@@ -10,7 +10,7 @@ from onefold.metrics.threads import one_thread
 from onefold.predictions import stored
 from onefold.recipe import from_dict, leaves
 from onefold.report.answers import METHODS, PERTURBATIONS, SINGLE, SPEED, Answers
-from onefold.report.ensembles import ensembles, optional, shown
+from onefold.report.ensembles import NAMED, ensembles, optional, shown
 from onefold.report.measured import measured
 from onefold.report.measurements import read_measurements
 from onefold.report.unfinished import Unfinished
@@ -56,7 +56,8 @@ def gathered(paths: Iterable[Path | str]) -> Collected:
             continue
         answers.append(answer)
         notes += answer.measurements.problems
-        if folder.about.get("kind") == "teacher":
+        own = answer.kind == "single" and run.name.removeprefix(NAMED).isdecimal()  # from Python, named like ours
+        if folder.about.get("kind") == "teacher" or own:
             teachers.setdefault(run.parent, []).append(answer)
     for group in teachers.values():
         try:

@@ -64,6 +64,12 @@ def display(console: Console | None = None) -> Display:
     return Bars(console) if console.is_terminal else Lines(console)
 
 
+def attended() -> bool:
+    """Whether somebody is likely to look: at a terminal, or in a notebook."""
+    console = Speaker(stderr=True, quiet=hushed())
+    return console.is_terminal or console.is_jupyter
+
+
 def described(loss: float, lr: float, rate: float) -> str:
     return f"{rate:,.0f} images/s, loss {loss:#.4g}, lr {lr:.4f}"
 

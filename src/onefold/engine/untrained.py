@@ -1,0 +1,86 @@
+"""Teachers that know nothing about the data: not trained, not loaded, of other classes or used to other inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from onefold.data import Split, loader_for
+from onefold.data.sample import sample
+from onefold.engine.device import own_randomness
+from onefold.engine.training import Job
+
+EXAMPLES = 128  # asked about: as many as a step
+FEWEST = 32
+ERRORS = 2.0  # standard errors of an accuracy
+ORDERED = 0.65  # of networks without training 0.3 to 0.65, on handwritten digits
+
+
+def untrained_note(job: Job, classes: int) -> str | None:
+    """A sentence about teachers that do no better than chance on some examples of val, or of train without it.
+
+    Better than chance is a network that is right more often than the commonest class is, or, where classes are rare,
+    that finds a class likelier for examples of it than for others.
+    """
+    name, split = ("train", job.train) if job.val is None else ("val", job.val)
+    # Spread teachers want batches of one size, and a loader for training may not give again what is taken from it.
+    opaque = isinstance(split, DataLoader) and (job.world.size > 1 or name == "train")
+    if job.teachers is None or opaque:
+        return None
+    with own_randomness(job.device), torch.no_grad():
+        asked = [(job.teachers(x).float().cpu(), labels.cpu()) for x, labels in some_batches(job, split, classes)]
+    answers, labels = torch.cat([a for a, _ in asked], dim=1), torch.cat([y for _, y in asked])
+    commonest = float(labels.bincount().max()) / len(labels)
+    if len(labels) < FEWEST or commonest == 1:
+        return None
+    chance = commonest + ERRORS * math.sqrt(commonest * (1 - commonest) / len(labels))
+    right = {m: float((own.argmax(dim=1) == labels).float().mean()) for m, own in enumerate(answers)}
+    odd = [m for m, acc in right.items() if acc <= chance and ordered(answers[m], labels) < ORDERED]
+    if not odd:
+        return None
+    many = len(odd) > 1
+    return (
+        f"teacher{'s' * many} {', '.join(map(str, odd))} look{'s' * (not many)} untrained: right about "
+        f"{', '.join(f'{right[m]:.0%}' for m in odd)} of {len(labels)} examples of {name}, of which "
+        f"{commonest:.0%} are of one class. Were {'their' if many else 'its'} weights loaded, and are the order of the "
+        "classes and the scale of the inputs those of the training?"
+    )
+
+
+def some_batches(job: Job, split: Split, classes: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Examples from all over a split, in batches that fit; of a `DataLoader` its first."""
+    some = sample(split, EXAMPLES)
+    size = min(EXAMPLES, job.settings.optim.batch_size)
+    loader = loader_for(
+        split if some is None else some,
+        size,
+        train=False,
+        augment=job.augment,
+        device=job.device,
+        workers=0,
+        classes=classes,
+    )
+    count = 0
+    for x, labels in loader.batches():
+        yield x, labels
+        count += len(labels)
+        if count >= EXAMPLES:
+            return
+
+
+def ordered(logits: Tensor, labels: Tensor) -> float:
+    """How often an example of a class gets a higher probability of it `[B, K]` than one of another class: the area
+    under the ROC curve, averaged over classes. Half is chance, however rare a class is."""
+    ranks = logits.double().log_softmax(-1).argsort(dim=0).argsort(dim=0)
+    own = ranks.gather(1, labels[:, None]).squeeze(1).double()  # of each example among all, for its class
+    areas = []
+    for label in labels.unique():
+        inside = labels == label
+        count = int(inside.sum())
+        pairs = float(own[inside].sum()) - count * (count - 1) / 2
+        areas.append(pairs / (count * (len(labels) - count)))
+    return sum(areas) / len(areas)

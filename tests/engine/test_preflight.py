@@ -1,0 +1,140 @@
+"""What is odd about data and teachers is told before the first step, once, and good ones are not worth a word."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+
+from onefold import distill
+from onefold.engine import conduct
+from onefold.engine.training import Job, prepare
+from onefold.run import RunFolder
+
+Logs = pytest.LogCaptureFixture
+
+
+class Teller:
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        pass
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+class Pairs(Dataset[Any]):
+    """A data set as torchvision's: labels in `targets`, images one by one."""
+
+    def __init__(self, x: Tensor, y: Tensor, target_transform: Any = None) -> None:
+        self.x, self.targets, self.target_transform = x, y.tolist(), target_transform
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        label = self.targets[index]
+        return self.x[index], label if self.target_transform is None else self.target_transform(label)
+
+
+def floats(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    draws = torch.Generator().manual_seed(seed)
+    return torch.rand(count, 1, 4, 4, generator=draws), torch.arange(count) % 3
+
+
+def loaded(x: Tensor, y: Tensor) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(x, y), batch_size=16)
+
+
+def notes(make_job: Any, **given: Any) -> list[str]:
+    """What is said while a job is prepared."""
+    said: list[str] = []
+    job: Job = make_job("supervised", "none", **given)
+    prepare(dataclasses.replace(job, say=said.append))
+    return said
+
+
+@pytest.mark.parametrize("wrap", [lambda x, y: (x, y), Pairs, loaded])
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_splits_on_another_scale_are_refused_however_they_are_given(wrap: Any, split: str, tmp_path: Path) -> None:
+    x, y = floats(48, 1)
+    good: dict[str, Any] = {"val": wrap(x, y), "test": wrap(x, y)}
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    run: dict[str, Any] = {"method": "supervised", "perturbation": "none", "epochs": 1, "workers": 0}
+    with pytest.raises(ValueError, match=f"^{split}: expected inputs on the scale of train, got .* times as large"):
+        distill(None, net, wrap(*floats(48, 0)), out=tmp_path / "bytes", **(good | {split: wrap(255 * x, y)}), **run)
+    with pytest.raises(ValueError, match=f"^{split}: expected inputs prepared like those of train, got"):
+        distill(None, net, wrap(*floats(48, 0)), out=tmp_path / "std", **(good | {split: wrap(4 * x - 2, y)}), **run)
+    assert not any(tmp_path.iterdir())
+    assert distill(None, net, wrap(*floats(48, 0)), **good, **run).metrics["count"] == 48
+
+
+def test_uint8_images_and_floats_in_the_unit_range_are_alike(make_job: Any) -> None:
+    x, y = floats(48, 1)
+    assert notes(make_job, val=Pairs(x, y)) == []
+    with pytest.raises(ValueError, match=r"^val: expected inputs on the scale of train"):
+        notes(make_job, val=Pairs(255 * x, y))
+
+
+def test_missing_classes_are_told_where_labels_are_known(make_job: Any) -> None:
+    x, y = floats(60, 1)
+    lacking = "val has no example of 1 of the 3 classes: 2"
+    only = (y < 2).nonzero().flatten()
+    parts = [Subset(whole, only.tolist()) for whole in (Pairs(x, y), TensorDataset(x, y))]
+    for val in (Pairs(x[only], y[only]), *parts):
+        assert notes(make_job, val=val) == [lacking]
+    # Not known: labels that are changed on their way, and those of a loader.
+    assert notes(make_job, val=Pairs(x[only], y[only], target_transform=lambda label: 2 - label)) == []
+    assert notes(make_job, val=loaded(x[only], y[only])) == []
+    (spare,) = notes(make_job, train=Pairs(x[only], y[only]), val=None, test=None)
+    assert spare == "train has no example of 1 of the 3 classes: 2, which the network can answer"
+    (unseen,) = notes(make_job, train=Pairs(x[only], y[only]), val=Pairs(x, y), test=None)
+    assert unseen.startswith("train has no example of 1 of the 3 classes: 2, and val has 20;")
+
+
+def test_labels_that_are_changed_on_their_way_are_not_refused_for_what_they_were(make_job: Any) -> None:
+    x, y = floats(48, 1)
+    assert notes(make_job, val=Pairs(x, y + 1, target_transform=lambda label: label - 1)) == []
+    with pytest.raises(ValueError, match="val: labels: expected classes 0 to 2, got 16 outside"):
+        notes(make_job, val=Pairs(x, y + 1))
+
+
+def test_data_of_a_source_were_looked_at_when_they_were_read(make_job: Any) -> None:
+    x, y = floats(48, 1)
+    assert notes(make_job, val=Pairs(x, y.clamp(max=1)), known=True) == []
+    assert len(notes(make_job, val=Pairs(x, y.clamp(max=1)))) == 1
+
+
+def test_looking_changes_no_random_number(make_job: Any) -> None:
+    x, y = floats(48, 1)
+    results = [conduct(make_job(val=Pairs(x, y), known=known)).model.state_dict() for known in (False, True)]
+    assert all(torch.equal(value, results[1][key]) for key, value in results[0].items())
+
+
+def test_notes_reach_whoever_listens(make_job: Any, caplog: Logs) -> None:
+    """A progress object that is given, or Python's log, which shows warnings by itself."""
+    x, y = floats(48, 1)
+    job: Job = make_job("supervised", "none", val=Pairs(x, y.clamp(max=1)))
+    lacking, teller = "val has no example of 1 of the 3 classes: 2", Teller()
+    with caplog.at_level(logging.WARNING, "onefold"):
+        conduct(job, progress=teller)
+        assert teller.messages == [lacking]
+        assert caplog.records == []
+        conduct(job)
+    assert [(r.name, r.levelname, r.message) for r in caplog.records] == [("onefold", "WARNING", lacking)]
+
+
+def test_a_finished_run_is_not_looked_at_again(make_job: Any, tmp_path: Path) -> None:
+    first, again = Teller(), Teller()
+    conduct(make_job(val=None), RunFolder(tmp_path), {}, progress=first)
+    assert any("look untrained" in text for text in first.messages)
+    conduct(make_job(val=None), RunFolder(tmp_path), {}, progress=again)
+    assert again.messages == [f"{tmp_path} is finished; nothing was changed"]
