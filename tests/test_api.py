@@ -20,6 +20,8 @@ from onefold.objectives import dirichlet_mean, kd
 from onefold.perturb import InputSpace
 from onefold.run import RunFolder
 
+pytestmark = pytest.mark.filterwarnings("ignore:the temperature is 1000")  # labels say nothing of the images
+
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from onefold.engine.factories import OptimizerFactory, SchedulerFactory
 from onefold.engine.kept import kept
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, check_pair, method_named, perturbation_named
-from onefold.metrics import fit_temperature, log_mean_probabilities
+from onefold.metrics import fit_temperature, log_mean_probabilities, warning_of_temperature
 from onefold.perturb import PIXELS, InputSpace
 from onefold.recipe import OptimRecipe
 from onefold.run import RunFolder
@@ -165,7 +166,10 @@ def distill(
         world=world,
     )
     about = {"kind": "python", "taught_by": 0 if asked is None else asked.members}
-    return conduct(job, None if out is None else RunFolder(out), record(job), about, progress, log)
+    result = conduct(job, None if out is None else RunFolder(out), record(job), about, progress, log)
+    if progress is None and world.rank == 0:  # else it has been told
+        warn(warning_of_temperature(result.temperature))
+    return result
 
 
 def evaluate(
@@ -199,7 +203,14 @@ def evaluate(
         if "val" in loaders:
             labels, logits = kept(answered(ensemble, predict, loaders["val"]))
             temperature = fit_temperature(logits, labels)
+            warn(warning_of_temperature(temperature))
         return streamed(answered(ensemble, predict, loaders["test"]), temperature)
+
+
+def warn(sentence: str | None) -> None:
+    """In the name of whoever called the function that asks."""
+    if sentence is not None:
+        warnings.warn(sentence, stacklevel=3)
 
 
 def as_ensemble(module: nn.Module) -> Ensemble:

@@ -47,6 +47,7 @@ def test_no_more_than_so_much_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(held.joined()[1]) == 200
 
 
+@pytest.mark.filterwarnings("ignore:the temperature is 1000")  # labels at random
 def test_metrics_do_not_depend_on_where_answers_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 6))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ def data(count: int) -> tuple[Tensor, Tensor]:
     return torch.randint(256, (count, 1, 4, 4), dtype=torch.uint8), torch.arange(count) % 3
 
 
+@pytest.mark.filterwarnings("ignore:the temperature is 1000")  # labels say nothing of the images
 def test_a_report_knows_how_many_teachers_there_were(tmp_path: Path) -> None:
     torch.manual_seed(0)
     for count, method in ((3, "kd"), (1, "kd"), (2, "latentbe")):

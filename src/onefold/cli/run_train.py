@@ -12,7 +12,7 @@ from rich.console import Console
 
 from onefold.cli.requests import Distill, Train
 from onefold.cli.summary import source_of, summary
-from onefold.cli.tables import metrics_table
+from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.cli.terminal import display, say
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.distributed import World, device_here, world_here
@@ -78,6 +78,8 @@ def distill(request: Distill, out: Console) -> None:
     if len(list(teachers.glob("teacher-*"))) == recipe.members:  # else the student had some of them only
         compared.insert(0, ("teachers together", evaluate_run(teachers)))
     out.print(metrics_table(compared))
+    for warning in temperature_warnings(compared[:-1]):  # the student's has been told when it was fitted
+        say(warning)
     say(f"network: {folder / 'model.safetensors'}")
     say(f"next: {shlex.join(['onefold', 'report', str(teachers), str(folder)])}")
 
