@@ -79,6 +79,20 @@ def test_temperatures_that_val_does_not_tell_are_said_once(teachers: Path, tmp_p
     assert told.count("teachers together: the temperature is 0.001") == 1
 
 
+def test_one_teacher_is_trained_and_the_next_command_is_one_that_works(tmp_path: Path, capsys: Capture) -> None:
+    """What a student would need several teachers for is a matter of `distill`."""
+    words = [*QUICK[:-1], "1", "--out", str(tmp_path / "teachers")]
+    assert main(["train", "digits", *words]) == 0
+    told = capsys.readouterr().err
+    assert "the student's perturbation is left out: 'tdiv-sdiv' needs more teachers than 1" in told
+    (line,) = [line for line in told.splitlines() if line.startswith("next: ")]
+    assert main([*shlex.split(line)[2:], "--out", str(tmp_path / "student")]) == 0
+    assert json.loads((tmp_path / "student" / "run.json").read_text())["perturbation"] == "none"
+    assert main(["train", "digits", *words]) == 0
+    assert "finished; nothing was changed" in capsys.readouterr().err
+    assert main(["distill", "digits", "--teachers", str(tmp_path / "teachers"), *words]) == 2
+
+
 def test_some_of_the_teachers_are_those_of_all(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
     assert main(["train", "digits", *QUICK, "--members", "1", "--out", str(tmp_path)]) == 0
     assert "still to be trained: 0" in capsys.readouterr().err

@@ -53,6 +53,12 @@ Refused = Callable[[Sequence[str]], str]
             ["distill", "cifar10", "--teachers", "no/where"],
             "--teachers: there is no folder no/where; 'onefold train",
         ),
+        (
+            ["distill", "cifar10", "--teachers", "no/where", "--recipe.members", "1"],
+            "perturbation: 'tdiv-sdiv' needs at least 2 teachers, got 1; use --distill.perturbation none",
+        ),
+        ([*CIFAR, "--recipe.members", "0"], "members: expected at least 1, got 0"),
+        ([*CIFAR, "--recipe.members", "1", "--distill.perturbation", "tdif"], "perturbation: there is no 'tdif'; did"),
         ([*CIFAR, "--optim.lr", "-1"], "optim.lr: expected a positive number, got -1.0"),
         ([*CIFAR, "--distill.method", "latentb"], "method: there is no 'latentb'; did you mean 'latentbe'?"),
         ([*CIFAR, "--distill.method", "kd"], "perturbation: 'tdiv-sdiv' needs a student with members, and 'kd' trains"),
@@ -81,6 +87,7 @@ Refused = Callable[[Sequence[str]], str]
         (["plan", "cifar11"], "recipe: there is no 'cifar11'; did you mean 'cifar10'?"),
         (["plan", "digits", "--seconds", "0"], "--seconds: expected more than 0 and at most 600, got 0"),
         (["plan", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
+        (["plan", "digits", "--recipe.members", "1"], "perturbation: 'tdiv-sdiv' needs at least 2 teachers, got 1"),
         (["plan", "digits", "--distill.method", "kd"], "perturbation: 'tdiv-sdiv' needs a student with members"),
         (["plan", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
         (["plan", "digits", "--synthetic"], "--synthetic: expected one of cifar10,"),
@@ -151,7 +158,11 @@ def test_another_recipe_in_the_same_folder(teachers: Path, capsys: Capture) -> N
         (["--optim.clip", "0"], "clip: expected a positive number"),
         (["--optim.label-smoothing", "2"], "label_smoothing: expected a share"),
         (["--device", "meta"], "device: expected auto, cpu, cuda or cuda:N, got 'meta'"),
-        (["--recipe.members", "1"], "needs at least 2 teachers, got 1; use --distill.perturbation none"),
+        (
+            ["--epochs", "3", "--optim.warmup-epochs", "5"],
+            "optim.warmup_epochs: expected at most the 3 epochs, got 5; use --optim.warmup-epochs 0.3, a tenth of them",
+        ),
+        (["--optim.warmup-epochs", "-1"], "warmup_epochs: expected from 0 to the 1 epochs, got -1.0; give 0 for none"),
     ],
 )
 def test_a_mistake_in_the_recipe_is_told_before_data_are_read(
