@@ -115,6 +115,34 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, refused: Refused) -> No
     assert "cannot write" in told
 
 
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (
+            [*CIFAR, "--device", "cpu", "--data.root", "no/where", "--out", "/proc/x"],
+            "out: cannot write to /proc/x/teach",
+        ),
+        (["demo", "--out", "/proc/x"], "out: cannot write to /proc/x, "),
+        (["reproduce", "cifar10", "--data.root", "no/where", "--out", "/proc/x/y"], "out: cannot write to /proc/x/y, "),
+        (["report", "no/where", "--out", "/proc/x.html"], "out: cannot write to /proc/x.html, "),
+        (["report", "no/where", "--figures", "/proc/x/y"], "figures: cannot write to /proc/x/y, "),
+        (["plan", "digits", "--out", "/proc/x"], "--out: cannot write to /proc/x, "),
+        (["bench", "--device", "cpu", "--out", "/proc/x"], "--out: cannot write to /proc/x, "),
+    ],
+)
+def test_a_place_where_nothing_can_be_made_is_told_before_any_work(
+    words: list[str], place: str, refused: Refused
+) -> None:
+    told = refused(words)
+    assert told.startswith(place)
+    assert "because nothing can be made in /proc (No such file or directory); choose another f" in told
+
+
+def test_a_student_with_no_place_is_told_before_data_are_read(teachers: Path, refused: Refused) -> None:
+    words = ["distill", "digits", *QUICK, "--teachers", str(teachers), "--data.source", "npz:no/where.npz"]
+    assert refused([*words, "--out", "/proc/x"]).startswith("out: cannot write to /proc/x, because nothing can be made")
+
+
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     monkeypatch.setattr("onefold.run.shutil.disk_usage", lambda _: SimpleNamespace(free=10))
     told = refused(["train", "digits", *QUICK, "--out", str(tmp_path / "runs")])

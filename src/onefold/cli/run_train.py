@@ -22,7 +22,7 @@ from onefold.engine.teachers import teacher_runs
 from onefold.methods import method_named, perturbation_named
 from onefold.recipe import Recipe, leaves, to_dict
 from onefold.recipes import recipe_named
-from onefold.run import RunFolder
+from onefold.run import RunFolder, check_places
 
 
 def run(request: Train | Distill, out: Console) -> None:
@@ -38,6 +38,7 @@ def train(request: Train, out: Console) -> None:
     abouts = [{"kind": "teacher", "member": int(run.name.removeprefix("teacher-"))} for run in runs]
     source = None
     if not world.first(lambda: finished(recipe, runs, abouts)):
+        world.first(lambda: check_places(map(RunFolder, runs)))  # refused before data are read
         source = world.in_turn(lambda: source_of(recipe))
         say(summary(recipe, source, student=False))
     with display() as shown:
@@ -71,6 +72,7 @@ def distill(request: Distill, out: Console) -> None:
     if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
         if method_named(recipe.distill.method).needs_teachers:
             teacher_runs(teachers, recipe.members)  # refused before data are read, where they are not finished
+        world.first(lambda: check_places([RunFolder(folder)]))
         source = world.in_turn(lambda: source_of(recipe))
         say(summary(recipe, source, student=True))
     with display() as shown:
