@@ -75,6 +75,7 @@ def test_imports_go_down() -> None:
 
 
 HEAVY = ("torchvision", "matplotlib", "PIL", "jinja2", "tyro", "rich")
+COMPILER = ("torch._dynamo", "torch._inductor", "triton")
 
 
 def loaded_by(statement: str, names: tuple[str, ...]) -> set[str]:
@@ -90,6 +91,9 @@ def loaded_by(statement: str, names: tuple[str, ...]) -> set[str]:
         ("import onefold", ("torch", *HEAVY)),
         ("from onefold import *; import onefold.demo.workers, onefold.report, onefold.models", HEAVY),
         ("from onefold.cli import main; main(['--help'])", ("torch", "torchvision", "matplotlib", "PIL", "jinja2")),
+        # What compiles takes as long to load as torch, and is for a GPU or who asks for it.
+        ("from onefold import *; from onefold.cli import run_train, run_measure, run_report, run_demo", COMPILER),
+        ("from onefold.cli import run_plan, run_bench, run_reproduce; from onefold.engine import *", COMPILER),
     ],
 )
 def test_what_takes_long_to_load_is_loaded_by_who_uses_it(statement: str, names: tuple[str, ...]) -> None:
@@ -98,6 +102,11 @@ def test_what_takes_long_to_load_is_loaded_by_who_uses_it(statement: str, names:
 
 def test_what_is_loaded_can_be_seen() -> None:
     assert loaded_by("import rich, jinja2", HEAVY) == {"rich", "jinja2"}
+
+
+def test_the_compiler_is_loaded_before_anything_is_timed() -> None:
+    statement = "import torch; from onefold.bench.timing import cleared; cleared(torch.device('cpu'))"
+    assert "torch._dynamo" in loaded_by(statement, COMPILER)
 
 
 def test_public_names_are_there() -> None:

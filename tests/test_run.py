@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from onefold.recipe import DataRecipe, DistillRecipe, OptimRecipe, Recipe, to_dict
-from onefold.run import RunFolder, write_aside
+from onefold.run import RunFolder, check_file, check_folder, write_aside
 
 RECIPE = Recipe("mine", optim=OptimRecipe(warmup_epochs=5))
 ABOUT = {"kind": "student", "members": 4, "teachers": "runs/teachers"}
@@ -214,6 +214,30 @@ def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path, monkeypatch: pytes
     assert content(tmp_path) == {"x.json": b"old"}
     write_aside(path, b"new")
     assert content(tmp_path) == {"x.json": b"new"}
+
+
+def test_a_place_is_tried_without_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    before = sorted(tmp_path.iterdir())
+    check_folder(tmp_path)
+    check_folder(tmp_path / "new" / "run")
+    check_file(tmp_path / "new" / "page.html")
+    with pytest.raises(
+        ValueError, match=r"^out: cannot write to .*/file/a/b, .* in .*/file \(Not a directory\); choose"
+    ):
+        check_folder(tmp_path / "file" / "a" / "b")
+    with pytest.raises(ValueError, match=r"^--out: cannot write to .*/file/page, .* choose another file$"):
+        check_file(tmp_path / "file" / "page", "--out")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_place_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("onefold.run.tempfile.mkdtemp", full)
+    with pytest.raises(ValueError, match=r"\(No space left on device\); make room or choose another folder$"):
+        check_folder(tmp_path)
 
 
 def test_what_a_killed_run_left_aside_is_cleared(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from onefold.engine.kept import kept
 from onefold.engine.progress import LOG
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, check_pair, method_named, perturbation_named
-from onefold.metrics import fit_temperature, log_mean_probabilities
+from onefold.metrics import fit_temperature, log_mean_probabilities, warning_of_temperature
 from onefold.perturb import PIXELS, InputSpace
 from onefold.recipe import OptimRecipe
 from onefold.run import RunFolder
@@ -213,6 +213,8 @@ def evaluate(
         if "val" in loaders:
             labels, logits = kept(answered(ensemble, predict, loaders["val"]))
             temperature = fit_temperature(logits, labels)
+            if (warning := warning_of_temperature(temperature)) is not None:
+                LOG.warning(warning)
         return streamed(answered(ensemble, predict, loaders["test"]), temperature)
 
 

@@ -128,9 +128,10 @@ class Recipe:
         if not 0 <= self.distill.alpha <= 1:
             raise ValueError(f"distill.alpha: expected a share from 0 to 1, got {self.distill.alpha}")
         if self.optim.warmup_epochs > self.epochs:
+            tenth = f"{self.epochs / 10:g}"
             raise ValueError(
-                f"optim.warmup_epochs: expected at most the {self.epochs} epochs, got {self.optim.warmup_epochs}; "
-                f"use --optim.warmup-epochs {self.epochs / 10:g}, say"
+                f"optim.warmup_epochs: expected at most the {self.epochs} epochs, got {self.optim.warmup_epochs:g}; "
+                f"use --optim.warmup-epochs {tenth}, a tenth of them (warmup_epochs={tenth} in Python), or more epochs"
             )
         if self.optim.ema is not None and not 0 < self.optim.ema < 1:
             raise ValueError(f"optim.ema: expected a decay between 0 and 1, got {self.optim.ema}")

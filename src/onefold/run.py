@@ -21,7 +21,8 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +34,7 @@ FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes
 FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by"}
 RATES = "run.optimizer.groups"
 PROBE = 1 << 16  # bytes
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MISSING = object()
 
 
@@ -202,7 +204,7 @@ class RunFolder:
 
 def check_room(path: Path, needed: int, why: str) -> None:
     """Refuses a folder whose disk has not so many bytes left; it may be one that is still to be made."""
-    there = next((place for place in (path, *path.absolute().parents) if place.exists()), path)
+    there = nearest_there(path)
     try:
         free = shutil.disk_usage(there).free
     except OSError as error:
@@ -214,12 +216,46 @@ def check_room(path: Path, needed: int, why: str) -> None:
         )
 
 
+def check_places(runs: Iterable[RunFolder]) -> None:
+    """Refuses runs that are to be written where they cannot be."""
+    for run in runs:
+        if not run.finished:
+            check_folder(run.path)
+
+
+def check_folder(path: Path, name: str = "out") -> None:
+    """Refuses a folder in which nothing can be made, or that cannot be made itself, before anything is spent on it."""
+    check_made(path, path, name, "folder")
+
+
+def check_file(path: Path, name: str = "out") -> None:
+    """The same of a file, whose folder may be one that is still to be made."""
+    check_made(path, path.parent, name, "file")
+
+
+def check_made(path: Path, folder: Path, name: str, kind: str) -> None:
+    there = nearest_there(folder)
+    try:  # by trying it: permissions do not tell everything, and nothing of theirs holds for who may do all
+        os.rmdir(tempfile.mkdtemp(prefix=".onefold-", dir=there))
+    except OSError as error:
+        remedy = "make room or choose" if error.errno in FULL else "choose"
+        raise ValueError(
+            f"{name}: cannot write to {path}, because nothing can be made in {there} ({error.strerror}); "
+            f"{remedy} another {kind}"
+        ) from None
+
+
+def nearest_there(path: Path) -> Path:
+    """The folder, or the nearest above it that there is."""
+    return next((place for place in (path, *path.absolute().parents) if os.path.exists(place)), path)
+
+
 def megabytes(count: int) -> str:
     return f"{count / 1e6:.1f}" if count < 10e6 else f"{count / 1e6:,.0f}"
 
 
 def unwritable(path: Path, error: OSError) -> ValueError:
-    remedy = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "make it writable"
+    remedy = "make room" if error.errno in FULL else "make it writable"
     return ValueError(f"out: cannot write to {path} ({error.strerror}); {remedy} or choose another folder")
 
 

@@ -14,6 +14,7 @@ from PIL import Image
 
 from onefold.cli import main
 from onefold.cli.arguments import parse
+from onefold.run import RunFolder
 
 Capture = pytest.CaptureFixture[str]
 QUICK = ["--network", "mlp", "--epochs", "1", "--optim.warmup-epochs", "0", "--recipe.members", "2"]
@@ -57,6 +58,39 @@ def test_train_distill_evaluate_report(teachers: Path, tmp_path: Path, capsys: C
     assert main(["distill", "digits", *QUICK, "--teachers", str(teachers), "--out", str(student)]) == 0
     assert "finished" in capsys.readouterr().err
     assert (student / "result.json").stat().st_mtime_ns == before
+
+
+def test_temperatures_that_val_does_not_tell_are_said_once(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    folder, student = tmp_path / "teachers", tmp_path / "student"
+    shutil.copytree(teachers, folder)
+    for path in folder.glob("teacher-*"):
+        run = RunFolder(path)
+        labels, logits = run.predictions("val") or pytest.fail("no predictions")
+        run.write_predictions("val", labels, np.eye(10, dtype=np.float32)[labels])
+        assert logits.shape == (len(labels), 10)
+    words = [str(folder / "teacher-0"), str(folder / "teacher-1"), str(teachers)]
+    capsys.readouterr()
+    assert main(["evaluate", *words]) == 0
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if "the temperature is" in line]
+    assert told.startswith(f"{words[0]}, {words[1]}: the temperature is 0.001, the lowest that is tried: every answer")
+
+    assert main(["distill", "digits", *QUICK, "--teachers", str(folder), "--out", str(student)]) == 0
+    told = capsys.readouterr().err
+    assert told.count("teachers together: the temperature is 0.001") == 1
+
+
+def test_one_teacher_is_trained_and_the_next_command_is_one_that_works(tmp_path: Path, capsys: Capture) -> None:
+    """What a student would need several teachers for is a matter of `distill`."""
+    words = [*QUICK[:-1], "1", "--out", str(tmp_path / "teachers")]
+    assert main(["train", "digits", *words]) == 0
+    told = capsys.readouterr().err
+    assert "the student's perturbation is left out: 'tdiv-sdiv' needs more teachers than 1" in told
+    (line,) = [line for line in told.splitlines() if line.startswith("next: ")]
+    assert main([*shlex.split(line)[2:], "--out", str(tmp_path / "student")]) == 0
+    assert json.loads((tmp_path / "student" / "run.json").read_text())["perturbation"] == "none"
+    assert main(["train", "digits", *words]) == 0
+    assert "finished; nothing was changed" in capsys.readouterr().err
+    assert main(["distill", "digits", "--teachers", str(tmp_path / "teachers"), *words]) == 2
 
 
 def test_some_of_the_teachers_are_those_of_all(teachers: Path, tmp_path: Path, capsys: Capture) -> None:

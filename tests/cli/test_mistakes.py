@@ -53,6 +53,12 @@ Refused = Callable[[Sequence[str]], str]
             ["distill", "cifar10", "--teachers", "no/where"],
             "--teachers: there is no folder no/where; 'onefold train",
         ),
+        (
+            ["distill", "cifar10", "--teachers", "no/where", "--recipe.members", "1"],
+            "perturbation: 'tdiv-sdiv' needs at least 2 teachers, got 1; use --distill.perturbation none",
+        ),
+        ([*CIFAR, "--recipe.members", "0"], "members: expected at least 1, got 0"),
+        ([*CIFAR, "--recipe.members", "1", "--distill.perturbation", "tdif"], "perturbation: there is no 'tdif'; did"),
         ([*CIFAR, "--optim.lr", "-1"], "optim.lr: expected a positive number, got -1.0"),
         ([*CIFAR, "--distill.method", "latentb"], "method: there is no 'latentb'; did you mean 'latentbe'?"),
         ([*CIFAR, "--distill.method", "kd"], "perturbation: 'tdiv-sdiv' needs a student with members, and 'kd' trains"),
@@ -94,6 +100,7 @@ Refused = Callable[[Sequence[str]], str]
         (["plan", "cifar11"], "recipe: there is no 'cifar11'; did you mean 'cifar10'?"),
         (["plan", "digits", "--seconds", "0"], "--seconds: expected more than 0 and at most 600, got 0"),
         (["plan", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
+        (["plan", "digits", "--recipe.members", "1"], "perturbation: 'tdiv-sdiv' needs at least 2 teachers, got 1"),
         (["plan", "digits", "--distill.method", "kd"], "perturbation: 'tdiv-sdiv' needs a student with members"),
         (["plan", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
         (["plan", "digits", "--synthetic"], "--synthetic: expected one of cifar10,"),
@@ -119,6 +126,34 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, refused: Refused) -> No
     (tmp_path / "file").write_text("")
     told = refused(["train", "digits", *QUICK, "--out", str(tmp_path / "file" / "runs")])
     assert "cannot write" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (
+            [*CIFAR, "--device", "cpu", "--data.root", "no/where", "--out", "/proc/x"],
+            "out: cannot write to /proc/x/teach",
+        ),
+        (["demo", "--out", "/proc/x"], "out: cannot write to /proc/x, "),
+        (["reproduce", "cifar10", "--data.root", "no/where", "--out", "/proc/x/y"], "out: cannot write to /proc/x/y, "),
+        (["report", "no/where", "--out", "/proc/x.html"], "out: cannot write to /proc/x.html, "),
+        (["report", "no/where", "--figures", "/proc/x/y"], "figures: cannot write to /proc/x/y, "),
+        (["plan", "digits", "--out", "/proc/x"], "--out: cannot write to /proc/x, "),
+        (["bench", "--device", "cpu", "--out", "/proc/x"], "--out: cannot write to /proc/x, "),
+    ],
+)
+def test_a_place_where_nothing_can_be_made_is_told_before_any_work(
+    words: list[str], place: str, refused: Refused
+) -> None:
+    told = refused(words)
+    assert told.startswith(place)
+    assert "because nothing can be made in /proc (No such file or directory); choose another f" in told
+
+
+def test_a_student_with_no_place_is_told_before_data_are_read(teachers: Path, refused: Refused) -> None:
+    words = ["distill", "digits", *QUICK, "--teachers", str(teachers), "--data.source", "npz:no/where.npz"]
+    assert refused([*words, "--out", "/proc/x"]).startswith("out: cannot write to /proc/x, because nothing can be made")
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
@@ -188,7 +223,11 @@ def test_another_recipe_in_the_same_folder(teachers: Path, capsys: Capture) -> N
         (["--optim.clip", "0"], "clip: expected a positive number"),
         (["--optim.label-smoothing", "2"], "label_smoothing: expected a share"),
         (["--device", "meta"], "device: expected auto, cpu, cuda or cuda:N, got 'meta'"),
-        (["--recipe.members", "1"], "needs at least 2 teachers, got 1; use --distill.perturbation none"),
+        (
+            ["--epochs", "3", "--optim.warmup-epochs", "5"],
+            "optim.warmup_epochs: expected at most the 3 epochs, got 5; use --optim.warmup-epochs 0.3, a tenth of them",
+        ),
+        (["--optim.warmup-epochs", "-1"], "warmup_epochs: expected from 0 to the 1 epochs, got -1.0; give 0 for none"),
     ],
 )
 def test_a_mistake_in_the_recipe_is_told_before_data_are_read(

@@ -144,6 +144,16 @@ def test_images_lie_at_any_depth_and_clutter_is_passed_over(
             ["train/a/0.png", "train/a/1.png", "train/b/0.png", "train/b/1.png", "test/z/5.png"],
             "expected the 2 classes of train, got files of other classes:\n  .*/test/z/5.png",
         ),
+        (
+            [
+                "train/a/0.png",
+                "train/a/1.png",
+                "train/b/0.png",
+                "train/b/1.png",
+                *(f"test/z/{i}.png" for i in range(30)),
+            ],
+            "got files of other classes:(\n  .*/test/z/.*){10}\n  and 20 more$",
+        ),
         (["train/a/0.png", "train/b/0.png", "test/a/"], "expected images in test, got none"),
         (["a/0.png", "b/0.png"], "test: expected a class with two examples or more, to hold one out, got none"),
     ],

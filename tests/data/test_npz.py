@@ -73,7 +73,7 @@ def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:
         ),
         (
             {"train_x": np.where(np.arange(30)[:, None] % 20 == 4, np.nan, FLOATS)},
-            r"train_x: expected finite values, got NaN or infinite ones in 2 examples: \[4, 24\]",
+            r"train_x: expected finite values, got NaN or infinite ones in 2 examples: 4, 24; mend them",
         ),
         ({"train_y": LABELS / 2}, r"train_y: expected integer class indices \[N\], got float64"),
         ({"train_y": LABELS[:29]}, "train_y: expected 30 labels, one for each example, got 29"),
@@ -82,6 +82,12 @@ def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:
             r"classes 0 to 2, got 2 outside of them:\n  .*/mine.npz, test_y\[2\]: label 3\n  .*test_y\[5\]: label 3",
         ),
         ({"train_y": LABELS - 1}, r"train_y\[0\]: label -1"),
+        ({"train_y": LABELS - 9}, "train_y: expected classes from 0 on, got labels from -9 to -7"),
+        (
+            {"train_y": LABELS * 1000},
+            r"got none of 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, and 1,988 more; number classes from 0",
+        ),
+        ({"train_x": np.full((30, 5), np.nan)}, r"in 30 examples: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, and 20 more; mend"),
         ({"train_y": LABELS + 1}, "expected training examples of every class, got none of 0"),
         (
             {"test_x": PIXELS[:6, :1]},

@@ -78,7 +78,7 @@ def test_labels_outside_the_classes_are_listed_with_their_place() -> None:
     check_range(Y, range(4), str)
     with pytest.raises(ValueError, match=r"classes 0 to 2, got 2 outside of them:\n  at 1: label -1\n  at 3: label 3$"):
         check_range(torch.tensor([0, -1, 2, 3]), range(3), "at {}".format)
-    with pytest.raises(ValueError, match=r"got 250 outside of them:(.|\n)*label 7\n  and 150 more$"):
+    with pytest.raises(ValueError, match=r"got 250 outside of them:(.|\n)*label 7\n  and 240 more$"):
         check_range(torch.from_numpy(np.full(250, 7)), range(3), "at {}".format)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # optimizers load it, which takes seconds: here once, and not in every child
 from torch import nn
 
 from onefold import Teachers

@@ -23,6 +23,7 @@ from typing import Any, cast
 from unittest import mock
 
 import torch
+import torch._dynamo  # optimizers load it, which takes seconds: here once, and not in every child
 from torch import Tensor, nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset

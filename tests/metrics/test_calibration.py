@@ -20,6 +20,7 @@ from onefold.metrics import (
     fit_temperature,
     log_mean_probabilities,
     tempered,
+    warning_of_temperature,
 )
 
 
@@ -106,6 +107,18 @@ def test_bounds_where_the_loss_falls_for_ever() -> None:
     assert fit_temperature(torch.zeros(4, 2), labels) == 1.0  # any is as good
     assert fit_temperature(right[:1], labels[:1]) == 1e-3
     assert fit_temperature(right * 1e30, 1 - labels) == 1e3
+
+
+def test_a_temperature_at_a_bound_is_warned_of() -> None:
+    labels = torch.arange(4) % 2
+    right = torch.nn.functional.one_hot(labels, 2).float()
+    some = torch.cat([right, -right[:1]])
+    assert "every answer on the validation split is right" in str(
+        warning_of_temperature(fit_temperature(right, labels))
+    )
+    assert "tell nothing of its labels" in str(warning_of_temperature(fit_temperature(-right, labels)))
+    for temperature in (fit_temperature(some, torch.cat([labels, labels[:1]])), 1.0, None):
+        assert warning_of_temperature(temperature) is None
 
 
 def test_finds_its_way_from_far_away() -> None:

@@ -228,8 +228,9 @@ def test_a_gain_that_nobody_sees_has_no_parts(tmp_path: Path, write: WriteRun) -
         run.write_predictions("test", labels, (logits + (-1) ** m * 3e-3 * noise).astype(np.float32))
     write(tmp_path / "student", recipe, 0, strength=6.0, measured=False)
     (section,) = sections(collect([tmp_path])[0])
-    (own,) = [s for s in sentences(section, grids(section)) if s.startswith("LatentBE + TDiv-SDiv")]
+    own, warning = [s for s in sentences(section, grids(section)) if s.startswith("LatentBE + TDiv-SDiv")]
     assert "no gain to keep" in own
+    assert "temperature is 0.001, the lowest that is tried" in warning  # so strong a student has all of val right
 
 
 def test_warnings_of_the_health_check_are_said(everything: Path, tmp_path: Path, write: WriteRun) -> None:

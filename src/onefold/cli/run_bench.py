@@ -17,7 +17,7 @@ from onefold.bench.compare import Row, Table, compare
 from onefold.cli.requests import Bench
 from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
-from onefold.run import write_aside
+from onefold.run import check_file, write_aside
 from onefold.terminal import display, say
 
 HEADINGS = ("step", "ms", "plain ms", "ratio", "floor ms", "of floor", "GB", "start-up s")
@@ -95,12 +95,13 @@ def table_of(rows: tuple[Row, ...]) -> Grid:
 
 
 def file_named(name: str | None) -> Path | None:
-    """Where JSON is to go; a folder that is not there is refused before anything is measured."""
+    """Where JSON is to go; where it cannot, that is refused before anything is measured."""
     if name is None:
         return None
     path = Path(name).expanduser()
     if path.is_dir() or not path.parent.is_dir():
         raise ValueError(f"--out: expected a file in a folder that is there, got {path}")
+    check_file(path, "--out")
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from rich.console import Console
 
@@ -11,6 +12,7 @@ from onefold.cli.summary import source_of, summary
 from onefold.cli.tables import section_table
 from onefold.demo import demo
 from onefold.recipes import digits
+from onefold.run import check_folder
 from onefold.terminal import display, say
 
 
@@ -19,6 +21,7 @@ def run(request: Demo, out: Console) -> None:
     for name, count in {"--seeds": seeds, "--workers": request.workers}.items():
         if count is not None and count < 1:
             raise ValueError(f"{name}: expected at least 1, got {count}")
+    check_folder(Path(request.out).expanduser())
     say(summary(digits(), source_of(digits()), student=True))
     say(f"here: {digits().members} teachers and 3 students, with {seeds} seed{'' if seeds == 1 else 's'}")
     begin = time.monotonic()

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from onefold.cli.requests import Evaluate
-from onefold.cli.tables import metrics_table
+from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.engine import evaluate_run
 from onefold.engine.device import device_named
 from onefold.engine.measure.groups import groups
@@ -26,6 +26,8 @@ def run(request: Evaluate, out: Console) -> None:
         path = Path(folder).expanduser()
         rows += teachers_rows(folder, path) if is_teachers(path) else [(folder, evaluate_run(path))]
     out.print(metrics_table(rows))
+    for warning in temperature_warnings(rows):
+        say(warning)
     if not wanted.anything:
         return
     left_out: list[str] = []

@@ -13,6 +13,7 @@ from rich.table import Table
 from onefold.bench.growth import Grown, growth, growth_measured
 from onefold.bench.plan import Phase, phase_of
 from onefold.bench.stand_in import examples_for
+from onefold.bench.timing import cleared
 from onefold.cli.requests import Plan
 from onefold.cli.run_bench import file_named, write_json
 from onefold.engine.device import device_named
@@ -27,7 +28,6 @@ MOST = 600.0
 
 
 def run(request: Plan, out: Console) -> None:
-    program = time.process_time()  # so far modules were loaded, as every command does
     if world_here().size > 1:
         raise ValueError("plan: expected one process, which measures one device; run it without torchrun")
     if not 0 < request.seconds <= MOST:
@@ -35,6 +35,8 @@ def run(request: Plan, out: Console) -> None:
     recipe, file = request.fields.checked(), file_named(request.out)
     device = device_named(recipe.device)
     settings_of(recipe, recipe.seed)  # numbers that make no sense are refused before anything is measured
+    cleared(device)
+    program = time.process_time()  # so far modules were loaded, as by every run: even an optimizer loads the compiler
     examples = examples_for(recipe, synthetic=request.synthetic)
     source = examples.source
     net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)

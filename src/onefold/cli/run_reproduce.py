@@ -16,6 +16,7 @@ from onefold.cli.tables import section_table
 from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
 from onefold.reproduce import TABLES, Changes, Measuring, Task, measurings_of, reproduce, tasks_of
+from onefold.run import check_folder
 from onefold.terminal import display, say
 
 FAILED = 1
@@ -38,6 +39,7 @@ def run(request: Reproduce, out: Console) -> None:
         say(told(tasks))
         return
     device_named(request.device)  # refused before data are read
+    check_folder(folder)
     say(told(tasks))
     with display() as shown:
         stage = shown.stage(request.table)

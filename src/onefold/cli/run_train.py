@@ -10,18 +10,18 @@ from typing import Any
 
 from rich.console import Console
 
-from onefold.cli.requests import Distill, Train
+from onefold.cli.requests import Distill, Fields, Train
 from onefold.cli.summary import source_of, summary
-from onefold.cli.tables import metrics_table
+from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.distributed import World, device_here, world_here
 from onefold.engine.event_files import check_log
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
-from onefold.methods import method_named
+from onefold.methods import method_named, perturbation_named
 from onefold.recipe import Recipe, leaves, to_dict
 from onefold.recipes import recipe_named
-from onefold.run import RunFolder
+from onefold.run import RunFolder, check_places
 from onefold.terminal import display, say
 
 
@@ -38,6 +38,7 @@ def train(request: Train, out: Console) -> None:
     abouts = [{"kind": "teacher", "member": int(run.name.removeprefix("teacher-"))} for run in runs]
     source = None
     if not world.first(lambda: finished(recipe, runs, abouts)):
+        world.first(lambda: check_places(map(RunFolder, runs)))  # refused before data are read
         source = world.in_turn(lambda: source_of(recipe))
         say(summary(recipe, source, student=False))
     with display() as shown:
@@ -51,6 +52,9 @@ def train(request: Train, out: Console) -> None:
     if missing:
         say(f"still to be trained: {', '.join(str(m) for m in missing)}; next: the same command without --members")
     else:
+        asked = request.fields.distill.perturbation
+        if recipe.distill.perturbation != asked:
+            say(f"the student's perturbation is left out: '{asked}' needs more teachers than {recipe.members}")
         words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *changed(request.recipe, recipe)]
         say(f"next: {shlex.join(words)}")
 
@@ -68,6 +72,7 @@ def distill(request: Distill, out: Console) -> None:
     if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
         if method_named(recipe.distill.method).needs_teachers:
             teacher_runs(teachers, recipe.members)  # refused before data are read, where they are not finished
+        world.first(lambda: check_places([RunFolder(folder)]))
         source = world.in_turn(lambda: source_of(recipe))
         say(summary(recipe, source, student=True))
     with display() as shown:
@@ -78,6 +83,8 @@ def distill(request: Distill, out: Console) -> None:
     if len(list(teachers.glob("teacher-*"))) == recipe.members:  # else the student had some of them only
         compared.insert(0, ("teachers together", evaluate_run(teachers)))
     out.print(metrics_table(compared))
+    for warning in temperature_warnings(compared[:-1]):  # the student's has been told when it was fitted
+        say(warning)
     say(f"network: {folder / 'model.safetensors'}")
     say(f"next: {shlex.join(['onefold', 'report', str(teachers), str(folder)])}")
 
@@ -93,12 +100,20 @@ def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str,
 def recipe_of(request: Train | Distill, world: World) -> Recipe:
     """The recipe with its flags, checked."""
     check_log(request.log, request.out or "runs")  # what is missing is told before data are read
-    recipe = request.fields.checked()
+    recipe = (for_teachers(request.fields) if isinstance(request, Train) else request.fields).checked()
     device_here(recipe.device, world)  # a device that is not there is refused before data are read
     settings_of(recipe, recipe.seed)  # and numbers that make no sense
     if request.download:
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, download=True))
     return recipe
+
+
+def for_teachers(fields: Fields) -> Fields:
+    """The fields of who trains teachers alone, whatever their number: a student's perturbation that needs more of them
+    is left out, also of the command that comes next."""
+    if not 1 <= fields.members < perturbation_named(fields.distill.perturbation).teachers:
+        return fields
+    return dataclasses.replace(fields, distill=dataclasses.replace(fields.distill, perturbation="none"))
 
 
 def expanded(path: str) -> Path:

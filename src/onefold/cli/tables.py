@@ -8,6 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from onefold.metrics import warning_of_temperature
 from onefold.report import COLUMNS, Section, cell, headings
 
 ROOM = 120  # columns that means and deviations side by side need
@@ -37,6 +38,16 @@ def metrics_table(rows: Sequence[tuple[str, dict[str, float]]]) -> Table:
         cells.append(f"{metrics['temperature']:.3f}" if "temperature" in metrics else "–")
         table.add_row(Text(name), *cells)  # a path may hold what looks like markup
     return table
+
+
+def temperature_warnings(rows: Sequence[tuple[str, dict[str, float]]]) -> list[str]:
+    """What is odd about the temperatures of such rows, a sentence for each oddity with the networks that have it."""
+    named: dict[str, list[str]] = {}
+    for name, metrics in rows:
+        warning = warning_of_temperature(metrics.get("temperature"))
+        if warning is not None:
+            named.setdefault(warning, []).append(name)
+    return [f"{', '.join(names)}: {warning}" for warning, names in named.items()]
 
 
 def new_table(title: Text | None, roomy: bool) -> Table:

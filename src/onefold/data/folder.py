@@ -14,6 +14,7 @@ from onefold.data.holdout import divide
 from onefold.data.options import Options
 from onefold.data.pictures import ImageFiles
 from onefold.data.source import Source
+from onefold.data.split import first_few
 from onefold.data.statistics import Statistics
 
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -78,8 +79,10 @@ def list_images(name: str, folder: Path, classes: Sequence[str]) -> tuple[ImageF
             else:
                 strangers.append(f"{file}: its name does not end like an image's")
     if foreign:
-        listed = "\n".join(f"  {file}" for file in foreign)
-        raise ValueError(f"{name}: expected the {len(classes)} classes of train, got files of other classes:\n{listed}")
+        listed = first_few(foreign, "\n  ")
+        raise ValueError(
+            f"{name}: expected the {len(classes)} classes of train, got files of other classes:\n  {listed}"
+        )
     return ImageFiles(paths, torch.tensor(labels, dtype=torch.long)), strangers
 
 

@@ -17,6 +17,7 @@ from onefold.data.holdout import Division, hold_out_last
 from onefold.data.options import Options
 from onefold.data.pictures import ImageFiles
 from onefold.data.source import Source
+from onefold.data.split import first_few
 from onefold.data.statistics import IMAGENET
 
 IMAGENET_VAL_FRACTION = 0.01  # about 13 images of each class: enough for a temperature, little lost for training
@@ -110,11 +111,11 @@ def annotated(folder: Path, classes: tuple[str, ...]) -> ImageFiles:
         file, _, rest = line.partition("\t")
         name = rest.partition("\t")[0]
         if name not in index:
-            unknown.append(f"  {folder / 'images' / file}: {name!r}")
+            unknown.append(f"{folder / 'images' / file}: {name!r}")
             continue
         paths.append(str(folder / "images" / file))
         labels.append(index[name])
     if unknown:
-        listed = "\n".join(unknown)
-        raise ValueError(f"tiny-imagenet: expected the {len(classes)} classes of train, got others:\n{listed}")
+        listed = first_few(unknown, "\n  ")
+        raise ValueError(f"tiny-imagenet: expected the {len(classes)} classes of train, got others:\n  {listed}")
     return ImageFiles(paths, torch.tensor(labels, dtype=torch.long))

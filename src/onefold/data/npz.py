@@ -15,7 +15,7 @@ from torch import Tensor
 from onefold.data.holdout import divide
 from onefold.data.options import Options
 from onefold.data.source import Source, from_arrays
-from onefold.data.split import Arrays, check_range
+from onefold.data.split import Arrays, check_range, first_few
 
 Array = np.ndarray[Any, np.dtype[Any]]
 NEEDED = ("train_x", "train_y", "test_x", "test_y")
@@ -86,7 +86,10 @@ def finite(key: str, array: Array) -> Tensor:
     values = torch.from_numpy(array.astype(np.float32))
     bad = (~values.flatten(1).isfinite().all(dim=1)).nonzero().flatten().tolist() if values.dim() > 1 else []
     if bad:
-        raise ValueError(f"{key}: expected finite values, got NaN or infinite ones in {len(bad)} examples: {bad}")
+        raise ValueError(
+            f"{key}: expected finite values, got NaN or infinite ones in {len(bad):,} examples: {first_few(bad)}; mend "
+            "them or leave them out"
+        )
     return values
 
 
@@ -108,4 +111,6 @@ def class_names(given: dict[str, Array], labels: Tensor) -> tuple[str, ...]:
     """The names in `classes`, or the numbers from 0 to the largest label of train."""
     if "classes" in given:
         return tuple(str(name) for name in given["classes"].tolist())
+    if labels.max() < 0:
+        raise ValueError(f"train_y: expected classes from 0 on, got labels from {labels.min()} to {labels.max()}")
     return tuple(str(label) for label in range(int(labels.max()) + 1))

@@ -12,7 +12,7 @@ from torch import Tensor
 from onefold.data.augment import Augmentation, CropFlip, ResizedCrop
 from onefold.data.compare import class_notes, looked_at, range_notes
 from onefold.data.pictures import Pictures
-from onefold.data.split import Arrays, Split, check_range, labels_of
+from onefold.data.split import Arrays, Split, check_range, first_few, labels_of
 from onefold.data.statistics import SAMPLE, Statistics, sampled, statistics_of
 
 SMALL = 96  # pixels: a side up to which a streamed image is cropped at its own size
@@ -122,5 +122,8 @@ def check_classes(name: str, labels: Tensor, classes: tuple[str, ...]) -> None:
         raise ValueError(f"{name}: expected at least two classes, got {len(classes)}")
     missing = sorted(set(range(len(classes))) - set(labels.unique().tolist()))
     if missing:
-        names = ", ".join(classes[label] for label in missing)
-        raise ValueError(f"{name}: expected training examples of every class, got none of {names}")
+        names = first_few(missing, told=classes.__getitem__)
+        raise ValueError(
+            f"{name}: expected training examples of every class, got none of {names}; "
+            "number classes from 0 without gaps, or leave those without examples out"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-MOST = 100  # labels outside the classes that are listed
+FEW = 10  # of a long list that a mistake is shown with
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,12 +121,17 @@ def targets_of(split: Split) -> Tensor | None:
     return labels if labels.dim() == 1 and not labels.is_floating_point() and not labels.is_complex() else None
 
 
+def first_few(items: Sequence[Any], between: str = ", ", told: Callable[[Any], str] = str) -> str:
+    """The first of what may be thousands, and how many more there are."""
+    shown = between.join(told(item) for item in items[:FEW])
+    return shown if len(items) <= FEW else f"{shown}{between}and {len(items) - FEW:,} more"
+
+
 def check_range(labels: Tensor, classes: Sized, where: Callable[[int], str]) -> None:
-    """Refuses labels outside the classes, all of them at once, each with its place."""
+    """Refuses labels outside the classes, the first of them with their places."""
     outside = ((labels < 0) | (labels >= len(classes))).nonzero().flatten().tolist()
     if outside:
-        listed = "\n".join(f"  {where(index)}: label {int(labels[index])}" for index in outside[:MOST])
-        listed += f"\n  and {len(outside) - MOST} more" if len(outside) > MOST else ""
+        listed = first_few(outside, "\n  ", lambda index: f"{where(index)}: label {int(labels[index])}")
         raise ValueError(
-            f"labels: expected classes 0 to {len(classes) - 1}, got {len(outside)} outside of them:\n{listed}"
+            f"labels: expected classes 0 to {len(classes) - 1}, got {len(outside):,} outside of them:\n  {listed}"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,16 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
-aten = torch.ops.aten
-# Attention on a CPU, which not every version of torch has a formula for, counts like the others.
-FORMULAS = {
-    aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
-    **flop_registry,
-}
+
+def formulas() -> dict[Any, Callable[..., Any]]:
+    """What operations cost, by their names. Attention on a CPU, which not every version of torch has a formula for,
+    counts like the others."""
+    from torch.utils.flop_counter import flop_registry  # loads Triton, and most runs count nothing
+
+    aten = torch.ops.aten
+    like = flop_registry[aten._scaled_dot_product_flash_attention]
+    return {aten._scaled_dot_product_flash_attention_for_cpu: like, **flop_registry}
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Counter(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.formulas = formulas()
         self.operations: list[Operation] = []
 
     def __torch_dispatch__(
@@ -65,8 +68,8 @@ class Counter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         out, packet = func(*args, **kwargs), func._overloadpacket
-        if packet in FORMULAS:
-            flops = int(FORMULAS[packet](*args, **kwargs, out_val=out))
+        if packet in self.formulas:
+            flops = int(self.formulas[packet](*args, **kwargs, out_val=out))
             self.operations.append(Operation(str(packet), flops, numbers((args, kwargs)), numbers(first(out))))
         return out
 
@@ -86,12 +89,14 @@ def count_forward(net: nn.Module, shape: Sequence[int]) -> Forward:
     Nothing is computed: the tensors are fake. A network that wants to see values is asked in earnest.
     """
     device = next((t.device for t in (*net.parameters(), *net.buffers())), torch.device("cpu"))
+    counter = Counter()
     with at_rest(net), torch.no_grad():
         try:
-            with FakeTensorMode(allow_non_fake_inputs=True), Counter() as counter:
+            with FakeTensorMode(allow_non_fake_inputs=True), counter:
                 net(torch.full(tuple(shape), 0.5, device=device))
         except Exception:  # whatever it does that cannot be done without values
-            with Counter() as counter:
+            counter = Counter()
+            with counter:
                 net(torch.full(tuple(shape), 0.5, device=device))
     return Forward(tuple(counter.operations))
 

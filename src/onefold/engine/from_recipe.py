@@ -29,7 +29,7 @@ from onefold.ensemble import Teachers
 from onefold.methods import Method, Perturbing, method_named, perturbation_named
 from onefold.perturb import PIXELS, InputSpace
 from onefold.recipe import Recipe, to_dict
-from onefold.run import RunFolder, check_room
+from onefold.run import RunFolder, check_places, check_room
 
 SPLIT_SEED = 0  # what is held out for validation belongs to the data, not to a run: all networks share it
 
@@ -63,6 +63,7 @@ def train_teachers(
     apart, sentence = by_members(recipe.parallel.mode, todo, world)
     if not todo:
         return [result for result in done.values() if result is not None]
+    world.first(lambda: check_places(runs.values()))
     if sentence:
         progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
@@ -155,6 +156,7 @@ def distilling(
     done = found(run, recipe, about, progress, world)
     if done is not None:
         return done
+    world.first(lambda: check_places([run]))
     device, teachers = device_here(recipe.device, world), None
     if method.needs_teachers:
         wanted = recipe.parallel.teachers

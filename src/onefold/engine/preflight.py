@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from onefold.data import Arrays, Augmentation, Split, loader_for, targets_of
 from onefold.data.compare import FEW, class_notes, looked_at, range_notes
 from onefold.data.sample import sample
-from onefold.data.split import MOST, check_range
+from onefold.data.split import check_range, first_few
 from onefold.methods import AnyStudent
 from onefold.perturb import none
 from onefold.perturb.direction import check_inputs
@@ -46,9 +46,8 @@ def check_finite_inputs(name: str, split: Split) -> None:
         return
     odd = (~split.x.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
     if odd:
-        listed = f"{odd[:MOST]}" + (" and more" if len(odd) > MOST else "")
         raise ValueError(
-            f"{name}: expected finite inputs, got NaN or infinite values in {len(odd)} examples: {listed}; "
+            f"{name}: expected finite inputs, got NaN or infinite values in {len(odd):,} examples: {first_few(odd)}; "
             "mend them or leave them out"
         )
 

@@ -52,7 +52,9 @@ class Settings:
         if not 0 <= o.label_smoothing < 1:
             raise ValueError(f"label_smoothing: expected a share from 0 to below 1, got {o.label_smoothing}")
         if not 0 <= o.warmup_epochs <= self.epochs:
-            raise ValueError(f"warmup_epochs: expected from 0 to the {self.epochs} epochs, got {o.warmup_epochs}")
+            raise ValueError(
+                f"warmup_epochs: expected from 0 to the {self.epochs} epochs, got {o.warmup_epochs}; give 0 for none"
+            )
         if not 0 <= o.warmup_start <= 1:
             raise ValueError(f"warmup_start: expected a share from 0 to 1, got {o.warmup_start}")
         if o.clip is not None and not 0 < o.clip < math.inf:

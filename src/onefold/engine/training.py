@@ -34,6 +34,7 @@ from onefold.engine.settings import Settings
 from onefold.engine.step import Loss, Step, distillation_loss, training_step
 from onefold.ensemble import Teachers
 from onefold.fast.convolve import Gradients
+from onefold.fast.network import compiled
 from onefold.methods import AnyStudent, Method, Perturbing, with_hyperparameters
 from onefold.perturb import PIXELS, InputSpace
 from onefold.types import Ensemble
@@ -160,7 +161,7 @@ def prepare(job: Job) -> Training:
     ema = None if optim.ema is None else MovingAverage(student, optim.ema)
     loss = loss_for(student, teachers)
     plain_step = training_step(
-        torch.compile(loss) if settings.compile else loss,
+        compiled(loss) if settings.compile else loss,
         optimizer,
         clip=optim.clip,
         accumulate=optim.accumulate,

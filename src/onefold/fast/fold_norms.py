@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from onefold.fast.graph import calls, convolution_arguments, norm_arguments, only_user
+from onefold.fast.network import compiled
 
 Pair = tuple[int, int]  # addresses of a convolution's weight and of the running mean that follows it
 
@@ -28,7 +29,7 @@ def foldable(net: nn.Module, x: Tensor) -> list[tuple[str, str]]:
 
     try:
         with torch.no_grad():
-            torch.compile(net._call_impl, backend=look, fullgraph=True)(x)
+            compiled(net._call_impl, backend=look, fullgraph=True)(x)
     except Exception:
         if not found:
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -14,8 +14,21 @@ from onefold.fast.across import World, batch_norm_across
 from onefold.fast.members import linear_of_members, scaled, scaled_features
 from onefold.fast.rewrite import rewrite
 
-for function in (scaled, scaled_features, linear_of_members, batch_norm_across):
-    torch._dynamo.allow_in_graph(function)  # the rewriting looks for it
+
+@cache
+def keep_whole() -> None:
+    """Tells torch's compiler not to look into the functions that the rewriting looks for.
+
+    Once, and not when this file is imported: the compiler takes longer to load than everything else here but torch.
+    """
+    for function in (scaled, scaled_features, linear_of_members, batch_norm_across):
+        torch._dynamo.allow_in_graph(function)
+
+
+def compiled(function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
+    """`torch.compile`, in whose graphs those functions are one call each."""
+    keep_whole()
+    return torch.compile(function, **how)
 
 
 def fused(module: fx.GraphModule, inputs: Sequence[Tensor], world: World | None = None) -> Callable[..., Any]:  # noqa: ARG001
@@ -33,14 +46,14 @@ def make_fast(net: nn.Module, world: World | None = None) -> None:
     backend = fused if world is None else partial(fused, world=world)
     # One network is read anew for training, for rest, for picked members and with gradients for its input alone.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
-    compiled = torch.compile(net._call_impl, backend=backend, fullgraph=True)
+    read = compiled(net._call_impl, backend=backend, fullgraph=True)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         any_batch_size(args)
         with warnings.catch_warnings():
             # The compiler looks at the gradient of its inputs, and warns of having done so.
             warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")
-            return compiled(*args, **kwargs)
+            return read(*args, **kwargs)
 
     net._compiled_call_impl = call
 

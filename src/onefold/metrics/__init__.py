@@ -3,7 +3,13 @@
 from onefold.metrics.accumulator import Accumulator
 from onefold.metrics.bins import adaptive_ece
 from onefold.metrics.calibrated import Calibrated, calibrated
-from onefold.metrics.calibration import evaluate_predictions, fit_temperature, fit_temperature_to, tempered
+from onefold.metrics.calibration import (
+    evaluate_predictions,
+    fit_temperature,
+    fit_temperature_to,
+    tempered,
+    warning_of_temperature,
+)
 from onefold.metrics.classification import Classification, Reliability
 from onefold.metrics.diversity import DiversityMeter, diversity
 from onefold.metrics.ensemble import log_mean_probabilities, predictive_entropy
@@ -28,4 +34,5 @@ __all__ = [
     "log_mean_probabilities",
     "predictive_entropy",
     "tempered",
+    "warning_of_temperature",
 ]

@@ -32,6 +32,23 @@ def check_temperature(temperature: float | None) -> float:
     return temperature
 
 
+def warning_of_temperature(temperature: float | None) -> str | None:
+    """A sentence with advice about a fitted temperature at an end of the range: a better one lies beyond."""
+    if temperature is None or LOWEST < temperature < HIGHEST:
+        return None
+    if temperature <= LOWEST:
+        return (
+            f"the temperature is {LOWEST:g}, the lowest that is tried: every answer on the validation split is right, "
+            "or the logits are minute, so that the split does not tell how sure the network may be; give more "
+            "validation examples, or serve it without a temperature"
+        )
+    return (
+        f"the temperature is {HIGHEST:g}, the highest that is tried: the answers on the validation split tell nothing "
+        "of its labels, or the logits are huge; train longer, and check that inputs and labels belong together: at "
+        "this temperature all classes are equally probable"
+    )
+
+
 def tempered(logits: Tensor, temperature: float) -> Tensor:
     """Log-probabilities `[B, K]` of the prediction at a temperature: log_softmax(z / T).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from fractions import Fraction
 
+from onefold.metrics import warning_of_temperature
 from onefold.report.compare import reasons
 from onefold.report.grid import Grid
 from onefold.report.grids import checks_of, inference
@@ -35,6 +36,9 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
     said += noise(section)
     for row in students:
         warnings = dict.fromkeys(check.warning for check in checks_of(row))
+        said += [f"{row.label}: {warning}" for warning in warnings if warning]
+    for row in section.rows:
+        warnings = dict.fromkeys(warning_of_temperature(fitted) for fitted in row.values.get("temperature", []))
         said += [f"{row.label}: {warning}" for warning in warnings if warning]
     return said
 
