@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from onefold.engine import Job, conduct
+from onefold.engine import pack as packing
+from onefold.engine.pack import pack
 from onefold.engine.training import prepare
 from onefold.methods import METHODS
 from onefold.run import RunFolder
@@ -77,3 +79,20 @@ def test_a_run_goes_on_with_the_device_s_random_numbers(make_job: Any, tmp_path:
     resumed = conduct(make_job(device=CUDA, log_every=1, minutes=0.0), RunFolder(tmp_path))
     for name, value in straight.model.state_dict().items():
         torch.testing.assert_close(value, resumed.model.state_dict()[name])
+
+
+@pytest.mark.parametrize("pinned", [0, 1 << 30])
+def test_what_is_packed_stays_as_it_was(pinned: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the next is packed while the one before is still being written."""
+    monkeypatch.setattr(packing, "PINNED", pinned)
+    x, y = torch.randn(1000, 7, device=CUDA).T, torch.arange(5, device=CUDA)
+    kept = []
+    for _ in range(3):
+        kept.append((x.cpu(), y.cpu(), pack({"x": x, "y": (y, x[0])})[0]))
+        x.add_(1)
+        y.mul_(3)
+    for a, b, tensors in kept:
+        assert torch.equal(tensors["/x"], a)
+        assert tensors["/x"].is_contiguous()
+        assert torch.equal(tensors["/y/0"], b)
+        assert torch.equal(tensors["/y/1"], a[0])

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+PINNED = 1 << 30  # bytes
 Scalar = None | bool | int | float | str
 
 
@@ -31,10 +32,17 @@ def on_host(tensors: list[Tensor]) -> list[Tensor]:
             for k in chosen:
                 copies[k] = tensors[k].detach().clone(memory_format=torch.contiguous_format)
             continue
-        together = torch.cat([tensors[k].detach().reshape(-1) for k in chosen]).cpu()
+        together = brought(torch.cat([tensors[k].detach().reshape(-1) for k in chosen]))
         for k, part in zip(chosen, together.split([tensors[k].numel() for k in chosen]), strict=True):
             copies[k] = part.view(tensors[k].shape)
     return copies
+
+
+def brought(x: Tensor) -> Tensor:
+    """From a GPU into memory that it can write to itself, which torch keeps for the next time; where that is much, into
+    any, for such memory is taken from everybody."""
+    pinned = x.is_cuda and x.nbytes <= PINNED
+    return torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x) if pinned else x.cpu()
 
 
 def apart(tree: Any, name: str) -> tuple[dict[str, Tensor], Any]:
