@@ -232,7 +232,7 @@ def test_a_place_is_tried_without_a_trace(tmp_path: Path) -> None:
 
 
 def test_a_place_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(**_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("onefold.run.tempfile.mkdtemp", full)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import logging
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from onefold.engine.evaluate import answered, streamed
 from onefold.engine.event_files import check_log
 from onefold.engine.factories import OptimizerFactory, SchedulerFactory
 from onefold.engine.kept import kept
-from onefold.engine.progress import LOG
+from onefold.engine.progress import LOG, listening, noting
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, check_pair, method_named, perturbation_named
 from onefold.metrics import fit_temperature, log_mean_probabilities, warning_of_temperature
@@ -108,9 +109,9 @@ def distill(
         log: "tensorboard" for event files in `out/tensorboard`.
         progress: True for what the command line shows, on stderr: a bar on a terminal, a line every ten seconds
             elsewhere; False for nothing; if nothing is said, True at a terminal or in a notebook. The logger "onefold"
-            has a line for each epoch (`logging.basicConfig(level=logging.INFO)`, which then takes the bar's place) and
-            warns of what may be a mistake. An object of your own has `update(done, total, loss, lr, rate)` and
-            `message(text)`.
+            has a line for each epoch (`logging.basicConfig(level=logging.INFO)`, which then takes the bar's place)
+            and, where nothing is shown, warns of what may be a mistake. An object of your own has
+            `update(done, total, loss, lr, rate)` and `message(text)`.
     """
     check_log(log, out)
     check_progress(progress)
@@ -179,7 +180,10 @@ def distill(
     about = {"kind": "python", "taught_by": 0 if asked is None else asked.members}
     title = method.name if perturbation.name == "none" else f"{method.name}-{perturbation.name}"
     with showing(progress, title, world.rank) as listener:
-        return conduct(job, None if out is None else RunFolder(out), record(job), about, listener, log)
+        result = conduct(job, None if out is None else RunFolder(out), record(job), about, listener, log)
+        if (warning := warning_of_temperature(result.temperature)) is not None:
+            noting(listening(listener, world.rank))(warning)
+    return result
 
 
 def evaluate(
@@ -213,7 +217,7 @@ def evaluate(
         if "val" in loaders:
             labels, logits = kept(answered(ensemble, predict, loaders["val"]))
             temperature = fit_temperature(logits, labels)
-            if (warning := warning_of_temperature(temperature)) is not None:
+            if (warning := warning_of_temperature(temperature)) is not None and not world_here().rank:
                 LOG.warning(warning)
         return streamed(answered(ensemble, predict, loaders["test"]), temperature)
 
@@ -231,15 +235,17 @@ def showing(progress: Progress | bool | None, title: str, rank: int) -> Iterator
     if not isinstance(progress, bool | None):
         yield progress
         return
-    if progress is None and not rank and not LOG.isEnabledFor(logging.INFO):
-        from onefold.terminal import attended  # rich
-
-        progress = attended()
-    if rank or not progress:
+    logged = LOG.isEnabledFor(logging.INFO) and LOG.hasHandlers()
+    if rank or progress is False or (progress is None and logged):
         yield None
         return
-    from onefold.terminal import display
+    drawn = random.getstate()
+    from onefold.terminal import attended, display
 
+    random.setstate(drawn)  # rich, when it is loaded, draws from the numbers that the user's data may draw from
+    if progress is None and not attended():
+        yield None
+        return
     with display() as shown:
         yield shown.stage(title)
 

@@ -236,7 +236,8 @@ def check_file(path: Path, name: str = "out") -> None:
 def check_made(path: Path, folder: Path, name: str, kind: str) -> None:
     there = nearest_there(folder)
     try:  # by trying it: permissions do not tell everything, and nothing of theirs holds for who may do all
-        os.rmdir(tempfile.mkdtemp(prefix=".onefold-", dir=there))
+        with tempfile.TemporaryDirectory(prefix=".onefold-", dir=there, ignore_cleanup_errors=True):
+            pass
     except OSError as error:
         remedy = "make room or choose" if error.errno in FULL else "choose"
         raise ValueError(

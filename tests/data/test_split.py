@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torchvision.datasets.vision import StandardTransform
 
 from onefold.data import Arrays, as_split, labels_of, targets_of
 from onefold.data.split import check_range
@@ -86,6 +87,9 @@ class Targets(Dataset[int]):
     def __init__(self, targets: object, target_transform: object = None) -> None:
         self.targets, self.target_transform = targets, target_transform
 
+    def __len__(self) -> int:
+        return 4
+
 
 def test_labels_that_are_known_without_reading() -> None:
     for known in (Arrays(X, Y), Targets([0, 1, 2, 3]), Targets(Y), Targets(Y.numpy()), TensorDataset(X, Y)):
@@ -95,8 +99,14 @@ def test_labels_that_are_known_without_reading() -> None:
         part = targets_of(Subset(known, [2, 0]))  # type: ignore[arg-type]
         assert part is not None
         assert part.tolist() == [2, 0]
-    for unknown in (None, ["a", "b"], [[1], [1, 2]], [[1], [2]], [0.5, 1.0]):
+    for unknown in (None, ["a"] * 4, [[1], [1, 2]] * 2, [[1], [2]] * 2, [0.5, 1.0] * 2, [0, 1]):
         assert targets_of(Targets(unknown)) is None
-    assert targets_of(Targets([0, 1], target_transform=abs)) is None
+    assert targets_of(Targets([0, 1, 2, 3], target_transform=abs)) is None
+    joint = Targets([0, 1, 2, 3])
+    joint.transforms = StandardTransform(torch.neg, None)  # type: ignore[attr-defined]
+    assert targets_of(joint) is not None
+    for changing in (StandardTransform(None, abs), lambda x, y: (x, -y)):
+        joint.transforms = changing  # type: ignore[attr-defined]
+        assert targets_of(joint) is None
     assert targets_of(Unsized()) is None
     assert targets_of(DataLoader(TensorDataset(X, Y))) is None

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from onefold import distill
+from onefold.data import Arrays
 from onefold.engine import conduct
+from onefold.engine.conduct import look_at
 from onefold.engine.training import Job, prepare
 from onefold.run import RunFolder
 
@@ -55,33 +57,48 @@ def loaded(x: Tensor, y: Tensor) -> DataLoader[Any]:
 
 
 def notes(make_job: Any, **given: Any) -> list[str]:
-    """What is said while a job is prepared."""
+    """What is said before a job's first step."""
     said: list[str] = []
     job: Job = make_job("supervised", "none", **given)
-    prepare(dataclasses.replace(job, say=said.append))
+    look_at(prepare(dataclasses.replace(job, say=said.append)))
     return said
 
 
-@pytest.mark.parametrize("wrap", [lambda x, y: (x, y), Pairs, loaded])
 @pytest.mark.parametrize("split", ["val", "test"])
-def test_splits_on_another_scale_are_refused_however_they_are_given(wrap: Any, split: str, tmp_path: Path) -> None:
+def test_floats_in_memory_on_another_scale_are_refused_before_a_run_is_begun(split: str, tmp_path: Path) -> None:
     x, y = floats(48, 1)
-    good: dict[str, Any] = {"val": wrap(x, y), "test": wrap(x, y)}
+    good: dict[str, Any] = {"val": (x, y), "test": (x, y)}
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     run: dict[str, Any] = {"method": "supervised", "perturbation": "none", "epochs": 1, "workers": 0}
     with pytest.raises(ValueError, match=f"^{split}: expected inputs on the scale of train, got .* times as large"):
-        distill(None, net, wrap(*floats(48, 0)), out=tmp_path / "bytes", **(good | {split: wrap(255 * x, y)}), **run)
-    with pytest.raises(ValueError, match=f"^{split}: expected inputs prepared like those of train, got"):
-        distill(None, net, wrap(*floats(48, 0)), out=tmp_path / "std", **(good | {split: wrap(4 * x - 2, y)}), **run)
+        distill(None, net, floats(48, 0), out=tmp_path / "bytes", **(good | {split: (255 * x, y)}), **run)
     assert not any(tmp_path.iterdir())
-    assert distill(None, net, wrap(*floats(48, 0)), **good, **run).metrics["count"] == 48
+    assert distill(None, net, floats(48, 0), **good, **run).metrics["count"] == 48
+
+
+def test_what_a_data_set_makes_of_its_images_is_told_and_not_refused(make_job: Any) -> None:
+    """It may do something else in training, on purpose: add noise, say."""
+    x, y = floats(48, 1)
+    train = floats(48, 0)
+    assert notes(make_job, train=Pairs(*train), val=Pairs(x, y)) == []
+    (large,) = notes(make_job, train=Pairs(*train), val=Pairs(255 * x, y))
+    assert large.startswith("val: expected inputs on the scale of train, got ")
+    (other,) = notes(make_job, train=Pairs(*train), val=Pairs(4 * x - 2, y))
+    assert "one looks standardised" in other
+    # The first batches of a loader may all be of one kind.
+    assert notes(make_job, train=Pairs(*train), val=loaded(255 * x, y)) == []
+
+
+def test_dark_images_are_not_on_another_scale(make_job: Any) -> None:
+    day, night = (torch.randint(low, high, (48, 1, 4, 4), dtype=torch.uint8) for low, high in ((100, 256), (1, 4)))
+    assert notes(make_job, train=Arrays(day, torch.arange(48) % 3), val=Arrays(night, torch.arange(48) % 3)) == []
 
 
 def test_uint8_images_and_floats_in_the_unit_range_are_alike(make_job: Any) -> None:
     x, y = floats(48, 1)
-    assert notes(make_job, val=Pairs(x, y)) == []
+    assert notes(make_job, val=Arrays(x, y)) == []
     with pytest.raises(ValueError, match=r"^val: expected inputs on the scale of train"):
-        notes(make_job, val=Pairs(255 * x, y))
+        notes(make_job, val=Arrays(255 * x, y))
 
 
 def test_missing_classes_are_told_where_labels_are_known(make_job: Any) -> None:
@@ -139,3 +156,29 @@ def test_a_finished_run_is_not_looked_at_again(make_job: Any, tmp_path: Path) ->
     assert any("look untrained" in text for text in first.messages)
     conduct(make_job(val=None), RunFolder(tmp_path), {}, progress=again)
     assert again.messages == [f"{tmp_path} is finished; nothing was changed"]
+
+
+def test_data_that_were_told_of_are_not_told_of_again(make_job: Any, tmp_path: Path) -> None:
+    x, y = floats(48, 1)
+    first, again = Teller(), Teller()
+    for teller in (first, again):
+        job = make_job("supervised", "none", val=Pairs(x, y.clamp(max=1)))
+        conduct(job, RunFolder(tmp_path), {}, progress=teller)
+    assert "val has no example of 1 of the 3 classes: 2" in first.messages
+    assert again.messages == [f"{tmp_path} is finished; nothing was changed"]
+
+
+def test_a_part_of_a_data_set_that_makes_other_labels_is_taken_at_its_word(make_job: Any) -> None:
+    class Coarse(Subset[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            x, y = super().__getitem__(index)  # type: ignore[no-untyped-call]
+            return x, y // 20
+
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            return [(x, y // 20) for x, y in super().__getitems__(indices)]
+
+    x, _ = floats(48, 1)
+    fine = TensorDataset(x, torch.arange(48) % 60)
+    assert notes(make_job, val=Coarse(fine, list(range(48)))) == []
+    with pytest.raises(ValueError, match="val: labels: expected classes 0 to 2"):
+        notes(make_job, val=Subset(fine, list(range(48))))

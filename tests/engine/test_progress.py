@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 import onefold
+from onefold.api import showing
 from onefold.engine import conduct
-from onefold.engine.progress import Logged, Silent, duration, epoch_line, listening, noting
+from onefold.engine.progress import LOG, Logged, Silent, duration, epoch_line, listening, noting
 from onefold.run import RunFolder
 
 Capture = pytest.CaptureFixture[str]
@@ -108,3 +112,29 @@ def test_where_somebody_looks_something_is_shown(capsys: Capture, caplog: Logs, 
 def test_what_cannot_listen_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^progress: expected True, False, None or an object .* got str$"):
         run(progress="yes")
+
+
+def test_showing_draws_none_of_the_users_numbers() -> None:
+    """rich does, once, when it is loaded: asked in a process that has not."""
+    code = """
+        import random, sys
+        from onefold.api import showing
+        assert "rich" not in sys.modules
+        random.seed(0)
+        expected = random.getstate()
+        for progress in (None, True):
+            with showing(progress, "kd", 0):
+                pass
+        assert "rich" in sys.modules
+        assert random.getstate() == expected
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_a_level_without_a_handler_is_nobody_who_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onefold.terminal.attended", lambda: True)
+    monkeypatch.setattr(LOG, "level", logging.INFO)
+    for heard in (True, False):
+        monkeypatch.setattr(LOG, "hasHandlers", lambda heard=heard: heard)
+        with showing(None, "kd", 0) as listener:
+            assert (listener is None) is heard

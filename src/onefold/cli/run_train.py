@@ -46,7 +46,10 @@ def train(request: Train, out: Console) -> None:
         results = train_teachers(recipe, folder, members=members, source=source, progress=shown_as, log=request.log)
     if world.rank:
         return
-    out.print(metrics_table([(r.folder.name if r.folder else "", r.metrics) for r in results]))
+    rows = [(r.folder.name if r.folder else "", r.metrics) for r in results]
+    out.print(metrics_table(rows))
+    for warning in temperature_warnings(rows):
+        say(warning)
     say(f"teachers: {folder}")
     missing = [m for m in range(recipe.members) if not (folder / f"teacher-{m}" / "result.json").exists()]
     if missing:
@@ -83,7 +86,7 @@ def distill(request: Distill, out: Console) -> None:
     if len(list(teachers.glob("teacher-*"))) == recipe.members:  # else the student had some of them only
         compared.insert(0, ("teachers together", evaluate_run(teachers)))
     out.print(metrics_table(compared))
-    for warning in temperature_warnings(compared[:-1]):  # the student's has been told when it was fitted
+    for warning in temperature_warnings(compared):
         say(warning)
     say(f"network: {folder / 'model.safetensors'}")
     say(f"next: {shlex.join(['onefold', 'report', str(teachers), str(folder)])}")

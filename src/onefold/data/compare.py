@@ -9,40 +9,50 @@ from torch import Tensor
 
 from onefold.data.augment import as_input
 from onefold.data.sample import sample
-from onefold.data.split import Arrays
+from onefold.data.split import Arrays, first_few
 
 EXAMPLES, FEW = 1024, 32  # of a split in memory at most; of large images, and of those that are read one by one
 NUMBERS = 1 << 22  # in them, where there are more than a few
-VALUES = 1 << 18  # that are sorted, spread evenly over the examples
+PLACES = 256  # of each example that its size is judged by, the same in all
 FEWEST = 64  # values that are not zero, below which a scale is not judged
 SCALE = 30.0  # times as large: bytes are 255 times pixels in [0, 1] and some 100 times standardised ones
 SIGNED = 0.9, 0.05  # of the examples, and of the values, at least, where inputs are centred
 APART = 4.0  # quartile ranges between the features of two splits
-NAMED = 10  # classes by name
+
+
+def check_scale(splits: Mapping[str, Tensor]) -> None:
+    """Refuses inputs `[N, ...]` on another scale than those of train. For floats that nothing changes on their way:
+    a data set that differs from one split to the other does not do so by a factor of thirty."""
+    for note in scale_notes(splits):
+        raise ValueError(
+            f"{note}; scale both alike (uint8 images are divided by 255 for you, floats are taken as they are)"
+        )
+
+
+def scale_notes(splits: Mapping[str, Tensor]) -> list[str]:
+    train = splits["train"]
+    return [
+        f"{name}: expected inputs on the scale of train, got {ranges(other, train)}, typically {times}"
+        for name, other in splits.items()
+        if name != "train" and (times := other_scale(train, other))
+    ]
 
 
 def range_notes(splits: Mapping[str, Tensor]) -> list[str]:
-    """Refuses inputs `[N, ...]` that are certainly prepared otherwise than those of train; sentences about those that
-    may be. A data set that changes from one split to the other does not do so by a factor of thirty."""
+    """Sentences about inputs `[N, ...]` that look prepared otherwise than those of train, but for their scale."""
     train, notes = splits["train"], []
     for name, other in splits.items():
-        if name == "train" or not other.is_floating_point() or not train.is_floating_point():
+        if name == "train" or other_scale(train, other):
             continue
-        ranges = f"{shown(other)} where train has {shown(train)}"
-        if times := other_scale(train, other):
-            raise ValueError(
-                f"{name}: expected inputs on the scale of train, got {ranges}, typically {times}; scale both alike "
-                "(uint8 images are divided by 255 for you, floats are taken as they are)"
-            )
         if (centred(train) and unsigned(other)) or (centred(other) and unsigned(train)):
-            text = f"{ranges}: one looks standardised and the other does not; prepare both alike"
-            if train.dim() == 4:  # there is a dark pixel in every picture, or in none
-                raise ValueError(f"{name}: expected inputs prepared like those of train, got {text}")
-            notes.append(f"{name} goes from {text}")
+            notes.append(
+                f"{name} goes from {ranges(other, train)}: one looks standardised and the other does not; if so, "
+                "prepare both alike"
+            )
         elif train.dim() == 2 and train.shape[1:] == other.shape[1:] and features_apart(train, other):
             notes.append(
-                f"{name}: most features lie elsewhere than in train ({ranges}); if one of the two was standardised, "
-                "standardise the other with the same numbers"
+                f"{name}: most features lie elsewhere than in train ({ranges(other, train)}); if one of the two was "
+                "standardised, standardise the other with the same numbers"
             )
     return notes
 
@@ -67,9 +77,14 @@ def other_scale(train: Tensor, other: Tensor) -> str | None:
 
 
 def magnitudes(x: Tensor) -> Tensor | None:
-    """Median and 99th percentile of the values that are not zero, of which sparse inputs and dark images have many."""
-    flat = x.flatten()
-    values = flat[:: -(-len(flat) // VALUES)].double().abs()
+    """Median and 99th percentile of the values that are not zero, of which sparse inputs and dark images have many.
+
+    Of a large example places drawn by a seed: regular ones would see some of its features and not others.
+    """
+    rows = x.reshape(len(x), -1)
+    if rows.shape[1] > PLACES:
+        rows = rows[:, torch.randperm(rows.shape[1], generator=torch.Generator().manual_seed(0))[:PLACES]]
+    values = rows.double().abs()
     values = values[values.isfinite() & (values > 0)]
     return values.quantile(torch.tensor([0.5, 0.99], dtype=values.dtype)) if len(values) >= FEWEST else None
 
@@ -123,9 +138,9 @@ def class_notes(labels: Mapping[str, Tensor], classes: Sequence[str]) -> list[st
 
 
 def part(chosen: set[int], classes: Sequence[str]) -> str:
-    names = ", ".join(classes[label] for label in sorted(chosen)[:NAMED]) + (", ..." if len(chosen) > NAMED else "")
-    return f"{len(chosen):,} of the {len(classes):,} classes: {names}"
+    return f"{len(chosen):,} of the {len(classes):,} classes: {first_few([classes[label] for label in sorted(chosen)])}"
 
 
-def shown(x: Tensor) -> str:
-    return f"{float(x.min()):.3g} to {float(x.max()):.3g}"
+def ranges(other: Tensor, train: Tensor) -> str:
+    a, b = (f"{float(x.min()):.3g} to {float(x.max()):.3g}" for x in (other, train))
+    return f"{a} where train has {b}"

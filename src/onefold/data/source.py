@@ -10,7 +10,7 @@ from statistics import median_low
 from torch import Tensor
 
 from onefold.data.augment import Augmentation, CropFlip, ResizedCrop
-from onefold.data.compare import class_notes, looked_at, range_notes
+from onefold.data.compare import check_scale, class_notes, looked_at, range_notes
 from onefold.data.pictures import Pictures
 from onefold.data.split import Arrays, Split, check_range, first_few, labels_of
 from onefold.data.statistics import SAMPLE, Statistics, sampled, statistics_of
@@ -62,10 +62,13 @@ def from_arrays(
             )
     splits = {"train": train, "val": val, "test": test}
     check_every_label(name, splits, classes)
-    try:
-        notes = (*notes, *range_notes({split: looked_at(arrays) for split, arrays in splits.items()}))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+    if not train.images:  # bytes mean the same in all splits
+        seen = {split: looked_at(arrays) for split, arrays in splits.items()}
+        try:
+            check_scale(seen)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        notes = (*notes, *range_notes(seen))
     notes = (*notes, *class_notes({split: arrays.y for split, arrays in splits.items()}, classes))
     augment = CropFlip(min(4, min(shape[1:]) // 8), flip) if train.images else None
     if len(shape) == 3 and not train.images:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -106,19 +106,31 @@ def labels_of(split: Split) -> Tensor | None:
 
 def targets_of(split: Split) -> Tensor | None:
     """The labels `[N]`, also of torchvision's data sets and of parts of a data set, where nothing changes them."""
-    if isinstance(split, Subset):
+    if type(split) is Subset:  # one of the user's own may change what it is asked for
         whole = targets_of(split.dataset)
         return None if whole is None else whole[torch.as_tensor(split.indices, dtype=torch.long)]
     found: Any = labels_of(split)
-    if found is None and isinstance(split, TensorDataset) and len(split.tensors) == 2:
+    if found is None and type(split) is TensorDataset and len(split.tensors) == 2:
         found = split.tensors[1]
-    if found is None and getattr(split, "target_transform", None) is None:
+    if found is None and not changes_labels(split):
         found = getattr(split, "targets", None)
     try:
         labels = torch.as_tensor(found)
-    except (TypeError, ValueError, RuntimeError):  # not there, or names, or boxes
+        count = len(cast(Sized, split))
+    except (TypeError, ValueError, RuntimeError):  # not there, or names, or boxes; or nobody knows how many
         return None
-    return labels if labels.dim() == 1 and not labels.is_floating_point() and not labels.is_complex() else None
+    whole_numbers = not labels.is_floating_point() and not labels.is_complex()
+    return labels if labels.shape == (count,) and whole_numbers else None
+
+
+def changes_labels(split: object) -> bool:
+    """Whether a data set as torchvision's makes something else of its labels, alone or together with the image."""
+    joint = getattr(split, "transforms", None)
+    changes = [getattr(one, "target_transform", None) for one in (split, joint)]
+    return any(change is not None for change in changes) or type(joint).__name__ not in (
+        "NoneType",
+        "StandardTransform",
+    )
 
 
 def first_few(items: Sequence[Any], between: str = ", ", told: Callable[[Any], str] = str) -> str:

@@ -21,6 +21,7 @@ from onefold.engine.factories import HOW
 from onefold.engine.keeper import Keeper
 from onefold.engine.loop import fit
 from onefold.engine.pack import pack
+from onefold.engine.preflight import check_alike
 from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finish, finished_result, served_network
 from onefold.engine.training import Job, Training, prepare
@@ -64,9 +65,8 @@ def conducting(
         placed(job.teachers, job.device),
         contextlib.closing(prepare(replace(job, say=noting(progress)))) as training,
     ):
-        over = run is not None and world.first(lambda: run.finished)
-        if not over and (note := untrained_note(training.job, training.classes)) is not None:
-            training.job.say(note)
+        if run is None or not world.first(lambda: run.started):  # else it has been told
+            look_at(training)
         if run is None:
             keeper = Keeper(None, world)
             return finish(training, (yield from fit(training, keeper, progress)), keeper)
@@ -83,6 +83,15 @@ def conducting(
             Keeper(run, world, events) as keeper,
         ):
             return finish(training, (yield from fit(training, keeper, progress)), keeper)
+
+
+def look_at(training: Training) -> None:
+    """Says what may be a mistake in data and teachers, before anything is spent on them."""
+    job = training.job
+    if not job.known:
+        check_alike(job, training.classes)
+    if (note := untrained_note(job, training.classes)) is not None:
+        job.say(note)
 
 
 def found_or_begun(

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from onefold.data import Arrays, Augmentation, Split, loader_for, targets_of
-from onefold.data.compare import FEW, class_notes, looked_at, range_notes
+from onefold.data.compare import FEW, check_scale, class_notes, looked_at, range_notes, scale_notes
 from onefold.data.sample import sample
 from onefold.data.split import check_range, first_few
 from onefold.methods import AnyStudent
@@ -95,9 +95,7 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
         value = loss(x, labels)
     if not bool(value.isfinite()):
         raise ValueError(f"train: expected a finite loss before the first step, got {float(value)}; look at the inputs")
-    seen = check_evaluated(job, student, classes)
-    if not job.known:
-        check_alike(job, {"train": x} | seen, classes)
+    check_evaluated(job, student, classes)
     check_smallest_batch(job, student, x)
     return classes
 
@@ -112,9 +110,8 @@ def check_are_logits(name: str, answers: Tensor) -> None:
         )
 
 
-def check_evaluated(job: Job, student: AnyStudent, classes: int) -> dict[str, Tensor]:
+def check_evaluated(job: Job, student: AnyStudent, classes: int) -> None:
     """Asks the network about the first examples of the other splits, and not first when an epoch is over."""
-    seen = {}
     for name, split in {"val": job.val, "test": job.test}.items():
         if split is None:
             continue
@@ -129,30 +126,41 @@ def check_evaluated(job: Job, student: AnyStudent, classes: int) -> dict[str, Te
                 f"{name}: expected inputs and labels like those of train, got {x.dtype} {list(x.shape)} and "
                 f"{labels.dtype} {list(labels.shape)}: {reason}"
             ) from error
-        seen[name] = x
-    return seen
 
 
-def check_alike(job: Job, seen: dict[str, Tensor], classes: int) -> None:
-    """Refuses splits that are certainly prepared otherwise than train, and tells what else may be a mistake in them."""
+def check_alike(job: Job, classes: int) -> None:
+    """Tells what may be a mistake in the splits of who gives them from Python; floats in memory that are certainly
+    prepared otherwise than those of train are refused."""
 
     def look() -> list[str]:
-        splits = {name: getattr(job, name) for name in seen}
-        notes = range_notes({name: examples(splits[name], job.augment, x) for name, x in seen.items()})
-        known = {name: labels for name in seen if (labels := targets_of(splits[name])) is not None}
-        return notes + (class_notes(known, [str(label) for label in range(classes)]) if "train" in known else [])
+        given = {"train": job.train, "val": job.val, "test": job.test}
+        splits = {name: split for name, split in given.items() if split is not None}
+        seen = {name: x for name, split in splits.items() if (x := examples(split, job.augment)) is not None}
+        labels = {name: found for name, split in splits.items() if (found := targets_of(split)) is not None}
+        notes = []
+        if "train" in seen and not all(images(split) for split in splits.values()):
+            arrays = {name: x for name, x in seen.items() if isinstance(splits[name], Arrays)}
+            if "train" in arrays:
+                check_scale(arrays)
+            notes += scale_notes(seen) + range_notes(seen)
+        return notes + (class_notes(labels, [str(label) for label in range(classes)]) if "train" in labels else [])
 
     for note in job.world.first(look):
         job.say(note)
 
 
-def examples(split: Split, augment: Augmentation | None, first: Tensor) -> Tensor:
-    """Some examples from all over a split, on the host; of a `DataLoader`, which may draw its own, the first."""
+def images(split: Split) -> bool:
+    """Whether it is bytes, which mean the same in all splits."""
+    return isinstance(split, Arrays) and split.images
+
+
+def examples(split: Split, augment: Augmentation | None) -> Tensor | None:
+    """Some examples from all over a split, on the host; none of a `DataLoader`, whose first may all be of one kind."""
     if isinstance(split, Arrays):
         return looked_at(split)
     some = sample(split, FEW)
     if some is None:
-        return first.cpu()
+        return None
     return next(loader_for(some, FEW, train=False, augment=augment, workers=0).batches())[0]
 
 

@@ -21,7 +21,7 @@ from onefold.engine.measure.store import Measurements, fingerprint
 from onefold.engine.training import Training
 from onefold.ensemble import BatchEnsemble, Plain
 from onefold.methods import AnyStudent, Method
-from onefold.metrics import fit_temperature, warning_of_temperature
+from onefold.metrics import fit_temperature
 from onefold.run import RunFolder
 from onefold.types import Ensemble
 
@@ -80,9 +80,6 @@ def keep(
     """The metrics and the temperature, written down with the network and its predictions where there is a folder."""
     metrics = metrics_of(splits)
     temperature = fit_temperature(splits["val"][1], splits["val"][0]) if "val" in splits else None
-    warning = warning_of_temperature(temperature)
-    if warning is not None:
-        training.job.say(warning)
     if run is not None:
         save_network(run.model, network)
         if health is not None:

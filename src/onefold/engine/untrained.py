@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from onefold.data import Split, loader_for
+from onefold.data import Arrays, Split, loader_for
 from onefold.data.sample import sample
 from onefold.engine.device import own_randomness
 from onefold.engine.training import Job
 
-EXAMPLES = 128  # asked about: as many as a step
+EXAMPLES, FEW = 128, 64  # asked about: as many as a step has; of those that are read one by one
 FEWEST = 32
 ERRORS = 2.0  # standard errors of an accuracy
 ORDERED = 0.65  # of networks without training 0.3 to 0.65, on handwritten digits
@@ -27,12 +27,11 @@ def untrained_note(job: Job, classes: int) -> str | None:
     that finds a class likelier for examples of it than for others.
     """
     name, split = ("train", job.train) if job.val is None else ("val", job.val)
-    # Spread teachers want batches of one size, and a loader for training may not give again what is taken from it.
-    opaque = isinstance(split, DataLoader) and (job.world.size > 1 or name == "train")
-    if job.teachers is None or opaque:
+    some = sample(split, EXAMPLES if isinstance(split, Arrays) else FEW)
+    if job.teachers is None or some is None:  # a user's loader would give other examples the next time
         return None
     with own_randomness(job.device), torch.no_grad():
-        asked = [(job.teachers(x).float().cpu(), labels.cpu()) for x, labels in some_batches(job, split, classes)]
+        asked = [(job.teachers(x).float().cpu(), labels.cpu()) for x, labels in some_batches(job, some, classes)]
     answers, labels = torch.cat([a for a, _ in asked], dim=1), torch.cat([y for _, y in asked])
     commonest = float(labels.bincount().max()) / len(labels)
     if len(labels) < FEWEST or commonest == 1:
@@ -51,25 +50,11 @@ def untrained_note(job: Job, classes: int) -> str | None:
     )
 
 
-def some_batches(job: Job, split: Split, classes: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Examples from all over a split, in batches that fit; of a `DataLoader` its first."""
-    some = sample(split, EXAMPLES)
+def some_batches(job: Job, some: Split, classes: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """In batches that fit, since those of the training do."""
     size = min(EXAMPLES, job.settings.optim.batch_size)
-    loader = loader_for(
-        split if some is None else some,
-        size,
-        train=False,
-        augment=job.augment,
-        device=job.device,
-        workers=0,
-        classes=classes,
-    )
-    count = 0
-    for x, labels in loader.batches():
-        yield x, labels
-        count += len(labels)
-        if count >= EXAMPLES:
-            return
+    options: dict[str, Any] = {"augment": job.augment, "device": job.device, "workers": 0, "classes": classes}
+    return loader_for(some, size, train=False, **options).batches()
 
 
 def ordered(logits: Tensor, labels: Tensor) -> float:
