@@ -20,7 +20,7 @@ def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
     table = [*rows(source), ("recipe", f"{recipe.name}, seed {recipe.seed}")]
     table.append(("training", f"epochs {recipe.epochs}, batch size {recipe.optim.batch_size}, lr {recipe.optim.lr:g}"))
     if augment := described(augmentation_of(recipe, source)):
-        table.append(("augment", f"{augment}; --data.no-augment for none of it"))
+        table.append(("augment", augment))
     table.append(("network", f"{recipe.network}, {sum(p.numel() for p in net.parameters()):,} parameters"))
     if student:
         table.append(("student", f"{method.name} of {recipe.members} teachers, perturbation {perturbation.name}"))
@@ -34,14 +34,15 @@ def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
 
 
 def described(augment: Augmentation | None) -> str:
-    """What happens to images in training. Not every image may be mirrored: who has letters has to know."""
+    """What happens to images in training. Not every image may be mirrored: who has letters has to know how not to."""
     if augment is None:
         return ""
     if isinstance(augment, ResizedCrop):
         crops = f"random parts scaled to {augment.size} x {augment.size}"
     else:
         crops = f"crops moved by up to {augment.pad} pixel{'s' * (augment.pad != 1)}" if augment.pad else ""
-    return " and ".join(part for part in (crops, "random mirroring" if augment.flip else "") if part)
+    mirrored = "random mirroring; --data.no-augment for none of it" if augment.flip else ""
+    return " and ".join(part for part in (crops, mirrored) if part)
 
 
 def source_of(recipe: Recipe) -> Source:

@@ -23,9 +23,9 @@ APART = 4.0  # quartile ranges between the features of two splits
 def check_scale(splits: Mapping[str, Tensor]) -> None:
     """Refuses inputs `[N, ...]` on another scale than those of train. For floats that nothing changes on their way:
     a data set that differs from one split to the other does not do so by a factor of thirty."""
-    for note in scale_notes(splits):
+    if notes := scale_notes(splits):
         raise ValueError(
-            f"{note}; scale both alike (uint8 images are divided by 255 for you, floats are taken as they are)"
+            f"{notes[0]}; scale both alike (uint8 images are divided by 255 for you, floats are taken as they are)"
         )
 
 

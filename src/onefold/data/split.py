@@ -126,11 +126,8 @@ def targets_of(split: Split) -> Tensor | None:
 def changes_labels(split: object) -> bool:
     """Whether a data set as torchvision's makes something else of its labels, alone or together with the image."""
     joint = getattr(split, "transforms", None)
-    changes = [getattr(one, "target_transform", None) for one in (split, joint)]
-    return any(change is not None for change in changes) or type(joint).__name__ not in (
-        "NoneType",
-        "StandardTransform",
-    )
+    plain = joint is None or type(joint).__name__ == "StandardTransform"  # torchvision's, which is slow to import
+    return not plain or any(getattr(one, "target_transform", None) is not None for one in (split, joint))
 
 
 def first_few(items: Sequence[Any], between: str = ", ", told: Callable[[Any], str] = str) -> str:
