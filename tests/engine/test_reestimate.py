@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from onefold.data import Arrays, CropFlip, loader_for
 from onefold.data.augment import as_input
@@ -100,6 +101,32 @@ def test_health_is_what_each_network_answers_by_itself(small: Any) -> None:
         assert metrics["nll"] == pytest.approx(nll, rel=1e-5)
     assert found["count"] == 70
     assert averaging_health(student, loader, None, 3)["collapsed_reestimated"] is None
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that a normalisation wrote."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if "batch_norm" in str(func):
+            self.numbers = max(self.numbers, out[0].numel())
+        return out
+
+
+def test_members_are_asked_about_no_more_at_once_than_the_collapsed_network(small: Any) -> None:
+    student = batch_ensemble(small(), 4, "normal", generator=torch.Generator().manual_seed(5)).eval()
+    loader = loader_for(examples(70, 1), 16, train=False)
+    with Largest() as of_all:
+        averaging_health(student, loader, None, 3)
+    net = collapse(student).eval()
+    with torch.no_grad(), Largest() as of_one:
+        for x, _ in loader.batches():
+            net(x)
+    assert of_all.numbers == of_one.numbers > 0
 
 
 MEMBERS = [{"acc": 0.90, "nll": 0.30, "ece": 0.02}, {"acc": 0.92, "nll": 0.34, "ece": 0.02}]

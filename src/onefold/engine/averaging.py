@@ -35,10 +35,11 @@ def averaging_health(
     ensemble = Classification(classes)
     with torch.no_grad():
         for x, labels in loader.batches():
-            logits = student.at_rest(x)  # [M, B, K]
-            for m, metrics in enumerate(members):
-                metrics.update(logits[m], labels)
-            ensemble.update(log_mean_probabilities(logits), labels)
+            for part, of_part in zip(x.chunk(student.members), labels.chunk(student.members), strict=True):
+                logits = student.at_rest(part)  # [M, B / M, K]: no more at once than the collapsed network has
+                for m, metrics in enumerate(members):
+                    metrics.update(logits[m], of_part)
+                ensemble.update(log_mean_probabilities(logits), of_part)
     if shared(loader):
         for metrics in (*members, ensemble):
             world.merge(metrics)

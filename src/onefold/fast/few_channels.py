@@ -14,7 +14,6 @@ from onefold.fast.kernels.compiled import jit, wait_for_inputs
 
 CHANNELS = (16, 32)  # above this cuDNN is faster (measured on an H200, dev/LOG.md)
 # Output channels that the gradient of the weights may have, by those of the input: no more sums than 32 to 32 has.
-# 16 to 64 has not been timed.
 GRADIENT = {16: (16, 32, 64), 32: (16, 32)}
 SAME_SIZE = Settings([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 PIXELS = 128
@@ -139,7 +138,7 @@ def few_channels_weight_gradient(g: Tensor, x: Tensor) -> Tensor:
     programs = -(-pixels // chunk)
     partial = x.new_empty((programs, k, 3, 3, c), dtype=torch.float32)
     weight_gradient_kernel[(programs, 3)](
-        x, g, partial, pixels, chunk, height, width, C=c, K=k, PIXELS=SUMMED, num_warps=1
+        x, g, partial, pixels, chunk, height, width, C=c, K=k, PIXELS=SUMMED, num_warps=1 if k < 64 else 2
     )
     total = x.new_empty((k, 3, 3, c), dtype=torch.float32)
     total_kernel[(-(-total.numel() // 32),)](partial, total, programs, total.numel(), SIZE=32, ROWS=64, num_warps=4)
