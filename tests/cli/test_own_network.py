@@ -113,7 +113,7 @@ def test_another_working_directory(
 def test_a_killed_run_goes_on_from_another_working_directory(trained: Path, tmp_path: Path) -> None:
     """To the same bits; not with another file, be it by a comment."""
     shutil.copy(trained / "mynet.py", tmp_path)
-    long = ["train", *words(trained), "--epochs", "40", "--members", "0", "--eval-every", "40"]
+    long = ["train", *words(trained), "--epochs", "200", "--members", "0", "--eval-every", "200"]
     command = [sys.executable, "-m", "onefold", *long, "--out", "killed", "--network", "mynet.py:Net"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         end = time.monotonic() + 120
