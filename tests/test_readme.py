@@ -70,6 +70,22 @@ def test_own_data_on_the_command_line(mine: Path, capsys: pytest.CaptureFixture[
     assert (mine / "mine.html").stat().st_size > 10_000
 
 
+def test_a_network_of_ones_own_on_the_command_line(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (commands,) = blocks("with a network of your own, run by tests/test_readme.py")
+    lines = commands.splitlines()
+    assert [line.split()[1] for line in lines] == ["train", "distill", "evaluate"]
+    for line in lines:
+        program, *words = shlex.split(line)
+        assert program == "onefold"
+        assert main([*words, *(SHORT if words[0] in ("train", "distill") else [])]) == 0
+    assert "mynet.py:Net(), 3,139 parameters" in capsys.readouterr().err
+    assert (mine / "runs/net/student/measurements/health.json").exists()
+    monkeypatch.chdir("/")
+    assert main(["evaluate", str(mine / "runs/net/teachers"), "--costs"]) == 0
+
+
 def test_a_network_of_ones_own(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = blocks("run by tests/test_readme.py, too", "python")
     short = code.replace('"epochs": 200', '"epochs": 1').replace("range(4)", "range(2)")

@@ -69,6 +69,26 @@ def test_fields_that_change_no_result_may_differ(tmp_path: Path) -> None:
     assert run.recipe["name"] == "mine"
 
 
+def test_a_network_may_lie_elsewhere_and_may_not_be_another(tmp_path: Path) -> None:
+    def about(name: str, content: str) -> dict[str, str]:
+        return {"network": name, "network_file": f"/{content}/{name}", "network_content": content}
+
+    def recipe(name: str) -> dict[str, Any]:
+        return to_dict(Recipe("mine", network=name))
+
+    run = RunFolder(tmp_path / "run")
+    run.begin(recipe("net.py:Net"), about("net.py:Net", "one"), {})
+    run.check_same(recipe("../other/net.py:Net"), about("../other/net.py:Net", "one"))
+    for name, content, line in (
+        ("net.py:Net", "two", "run.network_content: the file of the network, which has changed"),
+        ("net.py:Other", "one", "network: 'net.py:Net' -> 'net.py:Other'"),
+        ("other.py:Net", "one", "network: 'net.py:Net' -> 'other.py:Net'"),
+    ):
+        with pytest.raises(ValueError) as error:
+            run.check_same(recipe(name), about(name, content))
+        assert line in [told.strip() for told in str(error.value).splitlines()]
+
+
 def test_fields_of_another_version_are_shown(tmp_path: Path) -> None:
     run = begun(tmp_path)
     record = run.recipe

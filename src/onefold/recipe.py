@@ -85,7 +85,8 @@ class Recipe:
     name: str
     """what the recipe is called"""
     network: str = "wrn28x1"
-    """wrnDxK (depth D, width K) such as wrn28x1, resnet18-small, resnet50 or mlp"""
+    """wrnDxK (depth D, width K) such as wrn28x1, resnet18-small, resnet50 or mlp; or FILE.py:NAME, a class or function
+    of your own that makes a network"""
     members: int = 4
     """M: teachers to train, and members of the student"""
     epochs: int = 200

@@ -23,7 +23,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, Any
 
 from onefold.predictions import Labels, Logits, whole, write_plain
@@ -31,7 +31,9 @@ from onefold.predictions import Labels, Logits, whole, write_plain
 ASIDE = ".writing"
 # Where a run happens and how its data get there; what comes out is the same.
 FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes", "run.teachers"}
-FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by"}
+FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by", "run.network_file"}
+NETWORKS = ("network", "run.network")
+CONTENT = "run.network_content"
 RATES = "run.optimizer.groups"
 PROBE = 1 << 16  # bytes
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -328,12 +330,20 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     def shown(fields: dict[str, Any], name: str) -> str:
         return repr(fields[name]) if name in fields else "(not there)"
 
+    def told(name: str) -> str:
+        if name == CONTENT and name in before and name in now:
+            return "the file of the network, which has changed"  # hashes tell nobody anything
+        return f"{shown(before, name)} -> {shown(now, name)}"
+
     different = [n for n in {**before, **now} if not same(n, before.get(n, MISSING), now.get(n, MISSING))]
-    return [f"{n}: {shown(before, n)} -> {shown(now, n)}" for n in different if n not in FREE]
+    return [f"{n}: {told(n)}" for n in different if n not in FREE]
 
 
 def same(name: str, before: Any, now: Any) -> bool:
-    """Equal; what an optimizer is told, up to the precision of a device that holds rates in float32."""
+    """Equal; what an optimizer is told, up to the precision of a device that holds rates in float32; a network's file,
+    wherever it lies, for its content is compared by itself."""
+    if name in NETWORKS and isinstance(before, str) and isinstance(now, str):
+        return PurePath(before).name == PurePath(now).name
     if before == now or name != RATES:
         return bool(before == now)
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):

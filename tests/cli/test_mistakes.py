@@ -67,9 +67,9 @@ Refused = Callable[[Sequence[str]], str]
         ([*CIFAR, "--device", "abacus"], "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
         (["train", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
         (
-            ["train", "digits", "--network", "mine.py:Net"],
-            "network: there is no 'mine.py:Net'; there are wrn28x1, wrn28x4, resnet18-small, resnet50, mlp; one of "
-            "your own goes through onefold.distill in Python",
+            ["train", "digits", "--network", "mine.py"],
+            "network: there is no 'mine.py'; there are wrn28x1, wrn28x4, resnet18-small, resnet50, mlp; a network of "
+            "your own is FILE.py:NAME",
         ),
         (
             ["train", "digits", "--network", "resnet18-small"],

@@ -150,8 +150,8 @@ class Bench:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N"""
     network: str | None = None
-    """one network alone: wrnDxK such as wrn28x4, or resnet50 or vit-s (timm's) at 224 pixels with two members; on a GPU
-    wrn28x1 and wrn28x4, on a CPU a small one, if nothing is said"""
+    """one network alone: wrnDxK such as wrn28x4, FILE.py:NAME for CIFAR-10's images, or resnet50 or vit-s (timm's) at
+    224 pixels with two members; on a GPU wrn28x1 and wrn28x4, on a CPU a small one, if nothing is said"""
     row: str | None = None
     """only the rows with this in their names, such as supervised or TDiv-SDiv; all, if nothing is said"""
     batch: int | None = None
@@ -218,6 +218,7 @@ EXAMPLES: dict[type[Request], tuple[str, ...]] = {
         "onefold train cifar10 --optim.lr 0.05 --seed 1 --out runs/teachers",
         "onefold train cifar10 --members 2,3      (two of the teachers; other machines train the others)",
         "onefold train cifar10 --recipe.members 8 (an ensemble of eight)",
+        "onefold train cifar10 --data.source npz:mine.npz --network mynet.py:Net   (data and a network of your own)",
     ),
     Distill: (
         "onefold distill cifar10 --teachers runs/cifar10/seed-0/teachers",

@@ -19,7 +19,7 @@ from onefold.cli.run_bench import file_named, write_json
 from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
 from onefold.engine.environment import environment
-from onefold.engine.networks import build_network
+from onefold.engine.networks import build_network, check_network, shown
 from onefold.engine.settings import settings_of
 from onefold.recipe import to_dict
 from onefold.terminal import say
@@ -35,6 +35,7 @@ def run(request: Plan, out: Console) -> None:
     recipe, file = request.fields.checked(), file_named(request.out)
     device = device_named(recipe.device)
     settings_of(recipe, recipe.seed)  # numbers that make no sense are refused before anything is measured
+    check_network(recipe.network)
     cleared(device)
     program = time.process_time()  # so far modules were loaded, as by every run: even an optimizer loads the compiler
     examples = examples_for(recipe, synthetic=request.synthetic)
@@ -44,7 +45,8 @@ def run(request: Plan, out: Console) -> None:
         say(examples.note)
     counts = ", ".join(f"{name} {count:,}" for name, count in examples.counts.items())
     parameters = sum(p.numel() for p in net.parameters())
-    say(f"{recipe.name}: {recipe.network}, {parameters:,} parameters; {recipe.data.source}: {counts}")
+    named = shown(recipe.network, len(source.classes), source.statistics)
+    say(f"{recipe.name}: {named}, {parameters:,} parameters; {recipe.data.source}: {counts}")
     say(f"measuring on {device}, {recipe.precision}: {request.seconds:g} s of steps of teachers, and of the student")
     teachers, student = (
         phase_of(recipe, examples, device, student=student, seconds=request.seconds, program=program, say=say)

@@ -16,6 +16,7 @@ from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.distributed import World, device_here, world_here
 from onefold.engine.event_files import check_log
+from onefold.engine.networks import check_network, identity
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
 from onefold.methods import method_named, perturbation_named
@@ -96,7 +97,7 @@ def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str,
     """Whether all runs are done, so that nobody has to look at the data; a folder of another recipe is refused."""
     runs = [RunFolder(folder) for folder in folders]
     for run, about in zip(runs, abouts, strict=True):
-        run.check_same(to_dict(recipe), run.about | about)
+        run.check_same(to_dict(recipe), run.about | about | identity(recipe.network))
     return all(run.finished for run in runs)
 
 
@@ -106,6 +107,7 @@ def recipe_of(request: Train | Distill, world: World) -> Recipe:
     recipe = (for_teachers(request.fields) if isinstance(request, Train) else request.fields).checked()
     device_here(recipe.device, world)  # a device that is not there is refused before data are read
     settings_of(recipe, recipe.seed)  # and numbers that make no sense
+    check_network(recipe.network)
     if request.download:
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, download=True))
     return recipe

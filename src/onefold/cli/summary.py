@@ -6,6 +6,7 @@ from onefold.data import Augmentation, ResizedCrop, Source, load, rows
 from onefold.engine import build_network
 from onefold.engine.from_recipe import augmentation_of
 from onefold.engine.memory import memory
+from onefold.engine.networks import shown
 from onefold.engine.passes import passes_of
 from onefold.methods import method_named, perturbation_named
 from onefold.recipe import Recipe
@@ -17,11 +18,12 @@ def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
     method = method_named(recipe.distill.method if student else "supervised")
     perturbation = perturbation_named(recipe.distill.perturbation if student else "none")
     net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
+    named = shown(recipe.network, len(source.classes), source.statistics)
     table = [*rows(source), ("recipe", f"{recipe.name}, seed {recipe.seed}")]
     table.append(("training", f"epochs {recipe.epochs}, batch size {recipe.optim.batch_size}, lr {recipe.optim.lr:g}"))
     if augment := described(augmentation_of(recipe, source)):
         table.append(("augment", augment))
-    table.append(("network", f"{recipe.network}, {sum(p.numel() for p in net.parameters()):,} parameters"))
+    table.append(("network", f"{named}, {sum(p.numel() for p in net.parameters()):,} parameters"))
     if student:
         table.append(("student", f"{method.name} of {recipe.members} teachers, perturbation {perturbation.name}"))
     else:

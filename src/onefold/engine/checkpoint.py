@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,9 @@ import safetensors
 import safetensors.torch
 from torch import Tensor, nn
 
+from onefold.engine.distributed.launch import world_here
 from onefold.engine.pack import pack, unpack
+from onefold.engine.progress import LOG
 from onefold.run import write_aside
 
 KEY = "onefold"
@@ -64,8 +67,8 @@ def save_network(path: Path, network: nn.Module) -> None:
     write_aside(path, safetensors.torch.save({name.removeprefix("/"): t for name, t in tensors.items()}))
 
 
-def load_network(path: Path, network: nn.Module) -> None:
-    """Puts the weights of a file into a network of the same architecture."""
+def load_network(path: Path, network: nn.Module, doubt: str = "") -> None:
+    """Puts the weights of a file into a network of the same architecture; `doubt` is why it may not be the same."""
     if not path.exists():
         raise ValueError(f"{path}: expected the weights of a finished run, got no such file")
     try:
@@ -76,4 +79,14 @@ def load_network(path: Path, network: nn.Module) -> None:
         network.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).split("\n")[1].strip() if "\n" in str(error) else str(error)
+        reason = reason.rstrip(".") + (f"; {doubt}, and its weights no longer fit: undo the change" if doubt else "")
         raise ValueError(f"{path}: expected the weights of a {type(network).__name__}; {reason}") from None
+    if doubt:
+        warn_once(f"{doubt}; the weights still fit, and what the network does with them may be something else")
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """Of several runs, or processes, one speaks."""
+    if not world_here().rank:
+        LOG.warning(text)

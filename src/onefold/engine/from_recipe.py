@@ -19,7 +19,7 @@ from onefold.engine.distributed.plan import by_members
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.event_files import check_log
-from onefold.engine.networks import build_network, network_of
+from onefold.engine.networks import build_network, identity, network_of
 from onefold.engine.progress import Progress, Silent, listening
 from onefold.engine.result import Result, finished_result, served_network
 from onefold.engine.settings import settings_of
@@ -179,7 +179,7 @@ def described(recipe: Recipe, source: Source) -> dict[str, Any]:
         "statistics": [list(moments) for moments in source.statistics],
         "image_size": list(source.image_size),
         "class_names": list(source.classes),
-    }
+    } | identity(recipe.network)
 
 
 def job_of(
@@ -218,7 +218,7 @@ def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progr
     """The result of a finished run, without a look at the data; a folder of another recipe is refused."""
 
     def read() -> dict[str, Any] | None:
-        run.check_same(to_dict(recipe), run.about | about)
+        run.check_same(to_dict(recipe), run.about | about | identity(recipe.network))
         return run.about if run.finished else None
 
     recorded = world.first(read)

@@ -14,7 +14,7 @@ from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.engine.distributed.world import World
-from onefold.engine.networks import network_of
+from onefold.engine.networks import doubt, network_of
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder
 
@@ -32,7 +32,7 @@ def load_teachers(
 ) -> Teachers:
     """The finished teachers `folder/teacher-0`, ...; the first `members` of them where that is given.
 
-    `build` makes a network of a teacher's architecture, and is needed for networks of your own.
+    `build` makes a network of a teacher's architecture, and is needed for networks that were trained from Python.
     """
     return Teachers(load_networks(teacher_runs(folder, members), build))
 
@@ -42,7 +42,7 @@ def load_networks(runs: Sequence[RunFolder], build: Callable[[RunFolder], nn.Mod
     networks = []
     for run in runs:
         network = build(run)
-        load_network(run.model, network)
+        load_network(run.model, network, doubt(run.about))
         networks.append(network)
     return networks
 

@@ -251,10 +251,10 @@ def test_memory_that_is_not_there_for_one_does_not_stop_the_other(
 ) -> None:
     folder = copies("together", "latentbe", "kd")
 
-    def loading(path: Path, network: torch.nn.Module) -> None:
+    def loading(path: Path, network: torch.nn.Module, doubt: str) -> None:
         if path.parent.name == "kd":
             raise torch.OutOfMemoryError("out of memory")
-        load_network(path, network)
+        load_network(path, network, doubt)
 
     monkeypatch.setattr("onefold.engine.measure.subject.load_network", loading)
     told = measured([folder / "kd", folder / "latentbe"])

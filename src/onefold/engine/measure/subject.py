@@ -15,7 +15,7 @@ from onefold.engine import checkpoint
 from onefold.engine.checkpoint import load_network
 from onefold.engine.evaluate import Splits, stored
 from onefold.engine.measure.store import Measurements, fingerprint, together
-from onefold.engine.networks import network_of
+from onefold.engine.networks import doubt, network_of
 from onefold.engine.result import served_network
 from onefold.engine.teachers import load_networks, teacher_runs
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
@@ -150,7 +150,7 @@ def run_of(path: Path, device: torch.device) -> Subject:
     method = method_named(about["method"])
     student = method.student(net, about["members"], example)
     network = served_network(method, student)
-    load_network(run.model, network)
+    load_network(run.model, network, doubt(about))
     served = network if isinstance(network, BatchEnsemble) else Plain(network)
     served.to(device).eval()
     members, why = with_members(run, student)

@@ -1,0 +1,209 @@
+"""`--network FILE.py:NAME`, from the teachers to the report, and what happens when the file does not stay as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onefold.cli import main
+from onefold.run import RunFolder
+
+Capture = pytest.CaptureFixture[str]
+Refused = Callable[[Sequence[str]], str]
+NET = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, classes, channels=1):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.last = nn.Linear(4, classes)
+
+    def forward(self, x):
+        return self.last(self.norm(self.conv(x)).relu().mean((2, 3)))
+
+
+def small(classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, classes))
+"""
+QUICK = ["--epochs", "2", "--optim.warmup-epochs", "0", "--recipe.members", "2", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder with data, a network, and two teachers of it."""
+    folder = tmp_path_factory.mktemp("user")
+    draws = np.random.default_rng(0)
+    x, y = draws.integers(0, 256, (120, 8, 8, 3), dtype=np.uint8), np.arange(120) % 3
+    np.savez(folder / "mine.npz", train_x=x[:90], train_y=y[:90], test_x=x[90:], test_y=y[90:])
+    (folder / "mynet.py").write_text(NET)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", *words(folder), "--network", "mynet.py:Net", "--out", "teachers"]) == 0
+    return folder
+
+
+@pytest.fixture
+def mine(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, whose runs know the copied file."""
+    folder = tmp_path / "user"
+    shutil.copytree(trained, folder)
+    for path in folder.glob("teachers/*/run.json"):
+        path.write_text(path.read_text().replace(f"{trained}/mynet.py", f"{folder}/mynet.py"))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def words(folder: Path) -> list[str]:
+    return ["cifar10", *QUICK, "--data.source", f"npz:{folder}/mine.npz"]
+
+
+def from_teachers(folder: Path, trained: Path) -> list[str]:
+    """The data are where they were when the teachers were trained."""
+    return ["distill", *words(trained), "--teachers", str(folder / "teachers")]
+
+
+def changed(folder: Path, before: str = "", now: str = "# changed\n") -> None:
+    file = folder / "mynet.py"
+    assert before in file.read_text()
+    file.write_text(file.read_text().replace(before, now) if before else file.read_text() + now)
+
+
+def test_from_teachers_to_report(trained: Path, mine: Path, capsys: Capture) -> None:
+    own = ["--network", "mynet.py:Net"]
+    assert main([*from_teachers(mine, trained), *own, "--out", "student"]) == 0
+    assert "network    mynet.py:Net(classes=3, channels=3), 135 parameters\n" in capsys.readouterr().err
+    assert main(["evaluate", "teachers", "student", "--health", "--costs", "--subspace", "--device", "cpu"]) == 0
+    assert {path.stem for path in mine.glob("student/measurements/*")} == {"health", "costs", "subspace"}
+    assert main(["report", ".", "--out", "mine.html"]) == 0
+    assert f"npz:{trained}/mine.npz, mynet.py:Net: 30 test images" in capsys.readouterr().out
+    assert main([*from_teachers(mine, trained), *own, "--out", "student"]) == 0
+    assert "student is finished; nothing was changed" in capsys.readouterr().err
+    assert main(["plan", *words(trained), *own, "--seconds", "0.1"]) == 0
+    assert "mynet.py:Net(classes=3, channels=3), 135 parameters;" in capsys.readouterr().err
+
+
+def test_another_working_directory(
+    trained: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Teachers of one network, a student of another in the same file, and one by name."""
+    monkeypatch.chdir(tmp_path)
+    for network in (f"{mine}/mynet.py:small", "user/mynet.py:small", "mlp"):
+        out = str(tmp_path / network.replace("/", "-"))
+        assert main([*from_teachers(mine, trained), "--network", network, "--out", out]) == 0
+        assert main(["evaluate", out, f"{mine}/teachers", "--costs", "--device", "cpu"]) == 0
+    again = ["train", *words(trained), "--network", "user/mynet.py:Net", "--out", f"{mine}/teachers"]
+    capsys.readouterr()
+    assert main(again) == 0
+    assert capsys.readouterr().err.count("is finished; nothing was changed") == 2
+
+
+def test_a_killed_run_goes_on_from_another_working_directory(trained: Path, tmp_path: Path) -> None:
+    """To the same bits; not with another file, be it by a comment."""
+    shutil.copy(trained / "mynet.py", tmp_path)
+    long = ["train", *words(trained), "--epochs", "200", "--members", "0", "--eval-every", "200"]
+    command = [sys.executable, "-m", "onefold", *long, "--out", "killed", "--network", "mynet.py:Net"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 120
+        while not (tmp_path / "killed/teacher-0/checkpoints/last.safetensors").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    run = RunFolder(tmp_path / "killed" / "teacher-0")
+    assert run.started
+    assert not run.finished
+    again = [*long, "--out", str(tmp_path / "killed"), "--network", f"{tmp_path}/mynet.py:Net"]
+    changed(tmp_path)
+    assert main(again) == 2
+    shutil.copy(trained / "mynet.py", tmp_path)
+    assert main(again) == 0
+    assert main([*long, "--out", str(tmp_path / "whole"), "--network", f"{tmp_path}/mynet.py:Net"]) == 0
+    assert run.model.read_bytes() == RunFolder(tmp_path / "whole" / "teacher-0").model.read_bytes()
+
+
+def test_a_file_that_has_changed(trained: Path, mine: Path, capsys: Capture, refused: Refused) -> None:
+    again = ["train", *words(trained), "--network", "mynet.py:Net", "--out", "teachers"]
+    changed(mine)
+    for unfinished in (False, True):
+        if unfinished:
+            (mine / "teachers" / "teacher-1" / "result.json").unlink()
+        assert main(again) == 2
+        told = capsys.readouterr().err
+        assert "was begun with another recipe; choose another folder, or undo what differs:\n" in told
+        assert told.endswith("  run.network_content: the file of the network, which has changed\n")
+    shutil.copy(trained / "mynet.py", mine)
+    assert main(again) == 0
+    # What is only read goes on, if it can, and says so.
+    changed(mine)
+    capsys.readouterr()
+    assert main(["evaluate", "teachers", "--costs", "--device", "cpu"]) == 0
+    changed(mine, "Conv2d(channels, 4, 3)", "Conv2d(channels, 4, 5)")
+    for command in ([*from_teachers(mine, trained), "--network", "mlp", "--out", "x"], ["evaluate", "teachers"]):
+        told = refused([*command, *(["--costs"] if command[0] == "evaluate" else [])])
+        assert "teacher-0/model.safetensors: expected the weights of a Net; size mismatch for conv.weight" in told
+        assert f"{mine}/mynet.py has changed since the run was begun, and its weights no longer fit: undo" in told
+
+
+def test_a_changed_file_is_told_once(mine: Path, caplog: pytest.LogCaptureFixture) -> None:
+    changed(mine, now="# another change\n")
+    for path in mine.glob("teachers/*/measurements"):
+        shutil.rmtree(path)
+    assert main(["evaluate", "teachers", "--costs", "--device", "cpu"]) == 0
+    said = [record.getMessage() for record in caplog.records if "has changed since" in record.getMessage()]
+    assert said == [
+        f"{mine}/mynet.py has changed since the run was begun; the weights still fit, and what the network does with "
+        "them may be something else"
+    ]
+
+
+def test_a_file_that_is_gone(trained: Path, mine: Path, refused: Refused) -> None:
+    os.rename("mynet.py", "renamed.py")
+    gone = f"network: {mine}/mynet.py, which has the run's Net, is not there any more; put it back, or run the command"
+    assert refused([*from_teachers(mine, trained), "--network", "mlp", "--out", "x"]).startswith(gone)
+    assert gone in refused(["evaluate", "teachers", "--costs", "--device", "cpu"])
+    assert main(["evaluate", "teachers"]) == 0  # of predictions
+    assert main(["report", "teachers"]) == 0
+    again = ["train", *words(trained), "--network", "mynet.py:Net", "--out", "teachers"]
+    assert refused(again) == f"network: there is no file {mine}/mynet.py; give the path of a Python file, FILE.py:NAME"
+
+
+@pytest.mark.parametrize("verb", ["train", "plan", "distill"])
+def test_mistakes_are_told_before_data_are_read(verb: str, mine: Path, refused: Refused) -> None:
+    given = {"train": ["--out", "new"], "plan": [], "distill": ["--teachers", "teachers", "--out", "new"]}[verb]
+    command = [verb, "cifar10", *QUICK, "--data.source", "npz:no/where.npz", *given, "--network"]
+    assert refused([*command, "mynet.py:Nat"]) == f"network: {mine}/mynet.py has no 'Nat'; did you mean 'Net'?"
+    changed(mine, "self.norm", "self.nrom")
+    assert refused([*command, "mynet.py:Net"]).startswith("npz:no/where.npz: ")  # what it does is seen with data
+    assert not (mine / "new").exists()
+
+
+def test_the_wrong_number_of_classes(trained: Path, mine: Path, refused: Refused) -> None:
+    changed(mine, "nn.Linear(192, classes)", "nn.Linear(192, 10)")
+    told = refused(["train", *words(trained), "--network", "mynet.py:small", "--out", "new"])
+    assert told.startswith("network: expected 'mynet.py:small' to answer [2, 3] for inputs [2, 3, 8, 8], ")
+    assert not (mine / "new").exists()
+
+
+def test_bench_takes_it_too(mine: Path, refused: Refused) -> None:
+    """For ten classes of CIFAR's images, like every other network there."""
+    (mine / "threes.py").write_text(NET.replace("192, classes", "3072, 3"))
+    told = refused(["bench", "--device", "cpu", "--network", "threes.py:small"])
+    assert told.startswith("network: expected 'threes.py:small' to answer [2, 10] for inputs [2, 3, 32, 32], ")
+    assert main(["bench", "--device", "cpu", "--network", "threes.py:Net", "--row", "supervised", "--batch", "2"]) == 0
+
+
+def test_what_a_run_records(mine: Path) -> None:
+    about = json.loads((mine / "teachers/teacher-0/run.json").read_text())
+    assert (about["network"], about["network_file"]) == ("mynet.py:Net", f"{mine}/mynet.py")
+    assert not list(mine.glob("teachers/**/*.py"))
