@@ -23,6 +23,7 @@ from onefold.cli.requests import (
     Tables,
     Train,
     as_fields,
+    recipe_asked,
 )
 from onefold.recipes import RECIPES, recipe_named
 
@@ -49,7 +50,10 @@ def parse(words: Sequence[str]) -> Request:
     request = understood(kind, rest, None)
     if isinstance(request, Train | Distill | Plan):
         # Now the recipe is known: its fields are what the flags change.
-        return understood(kind, rest, request.recipe)
+        request = understood(kind, rest, request.recipe)
+        assert isinstance(request, Train | Distill | Plan)
+        recipe_asked(request)  # refused before anything that takes long is loaded
+        return request
     if isinstance(request, Evaluate | Report) and not request.runs:
         raise ValueError(needed(kind, rest))
     return request

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from onefold.cli.requests import Distill, Fields, Train
+from onefold.cli.requests import Distill, Train, recipe_asked
 from onefold.cli.summary import source_of, summary
 from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.engine import distill_run, evaluate_run, train_teachers
@@ -18,7 +18,7 @@ from onefold.engine.distributed import World, device_here, world_here
 from onefold.engine.event_files import check_log
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
-from onefold.methods import method_named, perturbation_named
+from onefold.methods import method_named
 from onefold.recipe import Recipe, leaves, to_dict
 from onefold.recipes import recipe_named
 from onefold.run import RunFolder, check_places
@@ -103,20 +103,12 @@ def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str,
 def recipe_of(request: Train | Distill, world: World) -> Recipe:
     """The recipe with its flags, checked."""
     check_log(request.log, request.out or "runs")  # what is missing is told before data are read
-    recipe = (for_teachers(request.fields) if isinstance(request, Train) else request.fields).checked()
+    recipe = recipe_asked(request)
     device_here(recipe.device, world)  # a device that is not there is refused before data are read
     settings_of(recipe, recipe.seed)  # and numbers that make no sense
     if request.download:
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, download=True))
     return recipe
-
-
-def for_teachers(fields: Fields) -> Fields:
-    """The fields of who trains teachers alone, whatever their number: a student's perturbation that needs more of them
-    is left out, also of the command that comes next."""
-    if not 1 <= fields.members < perturbation_named(fields.distill.perturbation).teachers:
-        return fields
-    return dataclasses.replace(fields, distill=dataclasses.replace(fields.distill, perturbation="none"))
 
 
 def expanded(path: str) -> Path:

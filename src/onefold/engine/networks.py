@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onefold.methods import unknown
 from onefold.models import ChannelStatistics, Standardize, mlp, wide_resnet
+from onefold.names import unknown
 
 NAMES = ("wrn28x1", "wrn28x4", "resnet18-small", "resnet50", "mlp")
 
