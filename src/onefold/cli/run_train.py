@@ -51,6 +51,11 @@ def train(request: Train, out: Console) -> None:
     for warning in temperature_warnings(rows):
         say(warning)
     say(f"teachers: {folder}")
+    if more := beyond(folder, recipe.members):
+        say(
+            f"{', '.join(more)} {'is' if len(more) == 1 else 'are'} there, too, and left alone: a student of "
+            f"{recipe.members} learns from the first {recipe.members}; evaluate and report take all of a folder"
+        )
     missing = [m for m in range(recipe.members) if not (folder / f"teacher-{m}" / "result.json").exists()]
     if missing:
         say(f"still to be trained: {', '.join(str(m) for m in missing)}; next: the same command without --members")
@@ -60,6 +65,12 @@ def train(request: Train, out: Console) -> None:
             say(f"the student's perturbation is left out: '{asked}' needs more teachers than {recipe.members}")
         words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *changed(request.recipe, recipe)]
         say(f"next: {shlex.join(words)}")
+
+
+def beyond(folder: Path, members: int) -> list[str]:
+    """Teachers that an ensemble of so many does without."""
+    numbers = (path.name.removeprefix("teacher-") for path in folder.glob("teacher-*"))
+    return [f"teacher-{m}" for m in sorted(int(n) for n in numbers if n.isdecimal()) if m >= members]
 
 
 def distill(request: Distill, out: Console) -> None:
@@ -83,8 +94,8 @@ def distill(request: Distill, out: Console) -> None:
     if world.rank:
         return
     compared = [(name, result.metrics)]
-    if len(list(teachers.glob("teacher-*"))) == recipe.members:  # else the student had some of them only
-        compared.insert(0, ("teachers together", evaluate_run(teachers)))
+    if len(list(teachers.glob("teacher-*"))) >= recipe.members:
+        compared.insert(0, ("teachers together", evaluate_run(teachers, recipe.members)))
     out.print(metrics_table(compared))
     for warning in temperature_warnings(compared):
         say(warning)
