@@ -85,7 +85,7 @@ def run(**given: Any) -> Any:
 def test_python_shows_what_the_command_line_does_where_it_is_asked_to(capsys: Capture) -> None:
     run(progress=True)
     told = capsys.readouterr()
-    assert re.search(r"supervised: 100%, [\d,]+ images/s, loss \d\.\d+, lr ", told.err)
+    assert re.search(r"supervised: 100%, [\d,]+ examples/s, loss \d\.\d+, lr ", told.err)
     assert told.out == ""
     torch.manual_seed(0)
     nets = [nn.Sequential(nn.Flatten(), nn.Linear(16, 3)) for _ in range(3)]
