@@ -321,7 +321,7 @@ def test_the_command_prints_the_table_and_last_the_page(
     assert told.out.splitlines()[-1] == str(tmp_path / "out" / "report.html")
     for part in ("single network", "ensemble of 4", "KD", "LatentBE + TDiv-SDiv", "ACC %", "cECE", "ms/image"):
         assert part in told.out
-    assert "1,197 test images" in told.out
+    assert "1,197 test examples" in told.out
     assert "memory" in told.err
 
 

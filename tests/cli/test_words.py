@@ -84,6 +84,13 @@ def test_help_and_no_words_at_all(capsys: Capture) -> None:
     assert main([]) == 2
 
 
+def test_help_as_a_word(capsys: Capture) -> None:
+    for words, same in ((["help"], ["--help"]), (["help", "plan"], ["plan", "--help"])):
+        assert main(words) == main(same) == 0
+        told = capsys.readouterr().out
+        assert told[: len(told) // 2] == told[len(told) // 2 :]
+
+
 def test_the_version(capsys: Capture) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"onefold {importlib.metadata.version('onefold')}\n"

@@ -35,6 +35,8 @@ def train(request: Train, out: Console) -> None:
     members = members_of(request.members, recipe.members)
     folder = expanded(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/teachers")
     runs = [folder / f"teacher-{m}" for m in (range(recipe.members) if members is None else members)]
+    if world.first(lambda: RunFolder(folder).started):
+        raise ValueError(f"out: {folder} is a run itself, and no folder of teachers; choose another folder")
     abouts = [{"kind": "teacher", "member": int(run.name.removeprefix("teacher-"))} for run in runs]
     source = None
     if not world.first(lambda: finished(recipe, runs, abouts)):
@@ -82,6 +84,8 @@ def distill(request: Distill, out: Console) -> None:
     perturbation = recipe.distill.perturbation
     name = recipe.distill.method + ("" if perturbation == "none" else f"-{perturbation}")
     folder = expanded(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/{name}")
+    if folder.resolve() == teachers.resolve():
+        raise ValueError(f"out: {folder} is the folder of the teachers; choose another one for the student")
     source = None
     if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
         if method_named(recipe.distill.method).needs_teachers:

@@ -113,7 +113,12 @@ def evaluate_run(folder: Path | str, members: int | None = None) -> dict[str, fl
     """The metrics of a finished run from its predictions alone; of a folder of teachers, those of their ensemble, or of
     that of the first `members`."""
     run = RunFolder(folder)
-    if run.started or not teacher_folders(run.path):
+    if not run.started and not teacher_folders(run.path):
+        raise ValueError(
+            f"{run.path} is not a finished run, and holds no teachers; give the folder of a run, or of teachers "
+            "('onefold report' takes folders that hold runs, too)"
+        )
+    if run.started:
         run.result  # noqa: B018 -- refuses what is not finished
         return metrics_of(stored(run))
     return metrics_together(teachers_stored(run.path, members))
