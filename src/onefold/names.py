@@ -75,7 +75,8 @@ def check_pair(method: MethodNeeds, perturbation: PerturbationNeeds, members: in
     if perturbation.needs_members and not method.has_members:
         raise ValueError(
             f"perturbation: '{perturbation.name}' needs a student with members, and '{method.name}' trains a plain "
-            "network; use 'none', 'tdiv', which asks only the teachers, or the method 'latentbe'"
+            "network; use --distill.perturbation none (perturbation='none' in Python), 'tdiv', which asks only the "
+            "teachers, or the method 'latentbe'"
         )
     if method.needs_teachers and members < perturbation.teachers:
         raise ValueError(

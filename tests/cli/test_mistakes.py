@@ -107,7 +107,10 @@ Refused = Callable[[Sequence[str]], str]
         (["plan", "digits", "--seconds", "0"], "--seconds: expected more than 0 and at most 600, got 0"),
         (["plan", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
         (["plan", "digits", "--recipe.members", "1"], "perturbation: 'tdiv-sdiv' needs at least 2 teachers, got 1"),
-        (["plan", "digits", "--distill.method", "kd"], "perturbation: 'tdiv-sdiv' needs a student with members"),
+        (
+            ["plan", "digits", "--distill.method", "kd"],
+            "perturbation: 'tdiv-sdiv' needs a student with members, and 'kd' trains a plain network; use --distill",
+        ),
         (["plan", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
         (["plan", "digits", "--synthetic"], "--synthetic: expected one of cifar10,"),
         (["plan", "digits", "--out", "."], "--out: expected a file in a folder that is there, got ."),

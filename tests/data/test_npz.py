@@ -64,7 +64,7 @@ def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:
     [
         ({"test_y": None, "train_x": None}, "missing train_x, test_y; found train_y, test_x"),
         ({"val_x": PIXELS}, "missing val_y"),
-        ({"train_x": PIXELS.astype(np.int32)}, "train_x: expected uint8 images or floats, got int32"),
+        ({"train_x": PIXELS.astype(np.int32)}, "floats, got int32; convert it with astype, features to float32"),
         ({"train_x": PIXELS[:, :, :, :3]}, "which does not tell where the channels are"),
         ({"train_x": np.zeros((30, 6, 8, 9), np.uint8)}, "with at most 4 channels, got .30, 6, 8, 9."),
         (

@@ -215,7 +215,11 @@ def test_teachers_that_will_not_do(trained: Path, tmp_path: Path) -> None:
     refused("expected a folder made by `onefold train`", tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     refused("expected teacher-0, teacher-1", tmp_path / "empty")
-    refused(r"expected 3 teachers in .*, got no teacher-2; train them with `onefold train`", trained, members=3)
+    refused(
+        r"expected 3 teachers in .*, got no teacher-2; train them with `onefold train` into the same",
+        trained,
+        members=3,
+    )
     other = DataRecipe(source="npz:other.npz")
     refused(
         r"teacher-0 was trained on npz:tiny.npz with 3 classes .* npz:other.npz with 4", trained, tiny(4), data=other

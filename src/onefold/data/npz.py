@@ -60,7 +60,9 @@ def load_npz(given_path: str, options: Options) -> Source:
 def as_examples(key: str, array: Array) -> tuple[Tensor, str]:
     """uint8 `[N, C, H, W]` or float32 `[N, ...]`, and the layout that was recognised."""
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
-        raise ValueError(f"{key}: expected uint8 images or floats, got {array.dtype}; convert it with astype")
+        raise ValueError(
+            f"{key}: expected uint8 images or floats, got {array.dtype}; convert it with astype, features to float32"
+        )
     if array.dtype == np.uint8 and array.ndim == 3:
         return torch.from_numpy(array[:, None]), "grey images [N, H, W]"
     if array.ndim == 4:
