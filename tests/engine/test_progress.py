@@ -134,6 +134,7 @@ def test_showing_draws_none_of_the_users_numbers() -> None:
 def test_a_level_without_a_handler_is_nobody_who_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onefold.terminal.attended", lambda: True)
     monkeypatch.setattr(LOG, "level", logging.INFO)
+    monkeypatch.setattr(LOG, "_cache", {})  # of what the level lets through: it would outlive the test
     for heard in (True, False):
         monkeypatch.setattr(LOG, "hasHandlers", lambda heard=heard: heard)
         with showing(None, "kd", 0) as listener:
