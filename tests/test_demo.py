@@ -18,7 +18,7 @@ from onefold.demo import SEEDS, demo
 from onefold.demo.board import Board
 from onefold.demo.crew import STILL, TRIES, Worker, end, listen, replace_lost, run_tasks
 from onefold.demo.speed import times
-from onefold.demo.tasks import Student, Task, Teacher, student_tasks, teacher_tasks
+from onefold.demo.tasks import Student, Task, Teacher, source_of, student_tasks, teacher_tasks
 from onefold.engine import Interrupted
 from onefold.recipe import Recipe
 from onefold.recipes import digits
@@ -206,6 +206,30 @@ def test_a_worker_that_fails_says_why(tmp_path: Path) -> None:
         run_tasks(teacher_tasks(small(), tmp_path / "file"), 1, Recorded)
 
 
+@pytest.mark.parametrize("in_this_process", [True, False])
+def test_what_a_run_notes_is_shown(in_this_process: bool, tmp_path: Path) -> None:
+    """That its teachers have learnt nothing; but not that it goes on, or which one it is."""
+    recipe = dataclasses.replace(small(), epochs=1, optim=dataclasses.replace(small().optim, lr=1e-9, warmup_epochs=0))
+    for task in teacher_tasks(recipe, tmp_path):
+        task.train(source_of(recipe), Recorded())
+    shown, (kd, *_) = Recorded(), student_tasks(recipe, tmp_path)
+    board, crew = Board([kd]), [Worker(lambda _: shown, in_this_process=in_this_process)]
+    try:
+        while not board.finished:
+            listen(crew, board)
+    finally:
+        end(crew)
+    (message,) = shown.messages
+    assert message.startswith("seed 0, kd: teachers 0, 1, 2, 3 look untrained: right about ")
+
+
+def test_a_note_that_names_flags_says_whose_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onefold.engine.result.warning_of", lambda *_: "averaging hurts; train longer (--epochs)")
+    shown, recipe = Recorded(), dataclasses.replace(small(), epochs=1)
+    run_tasks([*teacher_tasks(recipe, tmp_path), student_tasks(recipe, tmp_path)[1]], 1, lambda _: shown)
+    assert shown.messages[-1] == "seed 0, latentbe: averaging hurts; train longer (--epochs) (flags of onefold distill)"
+
+
 def test_a_worker_that_dies_is_replaced_and_the_bits_are_the_same(
     outcome: tuple[Path, list[Section], dict[str, Recorded]], tmp_path: Path
 ) -> None:
@@ -297,7 +321,7 @@ def test_the_command_prints_the_table_and_last_the_page(
     assert told.out.splitlines()[-1] == str(tmp_path / "out" / "report.html")
     for part in ("single network", "ensemble of 4", "KD", "LatentBE + TDiv-SDiv", "ACC %", "cECE", "ms/image"):
         assert part in told.out
-    assert "1,197 test images" in told.out
+    assert "1,197 test examples" in told.out
     assert "memory" in told.err
 
 

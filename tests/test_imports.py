@@ -11,12 +11,15 @@ import pytest
 
 import onefold
 import onefold.models
+from onefold.cli.requests import VERBS
+from onefold.names import METHOD_NEEDS, PERTURBATION_NEEDS
+from onefold.recipes import RECIPES
 
 PACKAGE = Path(onefold.__file__).parent
 
 # From the bottom up. Names on one line do not know each other.
 LAYERS = [
-    ["types", "paper", "terminal"],
+    ["types", "paper", "terminal", "names"],
     ["fast"],
     ["metrics"],
     ["models", "data"],
@@ -90,7 +93,6 @@ def loaded_by(statement: str, names: tuple[str, ...]) -> set[str]:
     [
         ("import onefold", ("torch", *HEAVY)),
         ("from onefold import *; import onefold.demo.workers, onefold.report, onefold.models", HEAVY),
-        ("from onefold.cli import main; main(['--help'])", ("torch", "torchvision", "matplotlib", "PIL", "jinja2")),
         # What compiles takes as long to load as torch, and is for a GPU or who asks for it.
         ("from onefold import *; from onefold.cli import run_train, run_measure, run_report, run_demo", COMPILER),
         ("from onefold.cli import run_plan, run_bench, run_reproduce; from onefold.engine import *", COMPILER),
@@ -98,6 +100,35 @@ def loaded_by(statement: str, names: tuple[str, ...]) -> set[str]:
 )
 def test_what_takes_long_to_load_is_loaded_by_who_uses_it(statement: str, names: tuple[str, ...]) -> None:
     assert loaded_by(statement, names) == set()
+
+
+SLOW = ("torch", "numpy", "torchvision", "matplotlib", "PIL", "jinja2")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [[], ["--help"], ["--version"]],
+        [[verb, "--help"] for verb in VERBS],
+        [[verb, recipe, "--help"] for verb in ("train", "distill", "plan") for recipe in RECIPES],
+        [["trian"], ["train"], ["distill", "cifar10"], ["train", "cifra10"], ["evaluate"], ["reproduce", "cifar1"]],
+        [[verb, "--epohcs", "3"] for verb in VERBS] + [["train", "cifar10", "--epohcs", "3"]],
+        [["plan", "cifar10", "--epochs", "few"], ["train", "cifar10", "--precision", "fp16"]],
+        # What makes no sense together is told as soon.
+        [["train", "cifar10", "--epochs", "0"], ["train", "digits", "--distill.method", "kdd"]],
+        [["distill", "digits", "--teachers", "x", "--distill.method", "kd"], ["plan", "digits", "--optim.lr", "-1"]],
+    ],
+    ids=["overview", "help", "recipes", "words", "flags", "values", "recipe", "pair"],
+)
+def test_help_and_mistakes_are_answered_without_torch(words: list[list[str]]) -> None:
+    assert loaded_by(f"from onefold.cli import main\nfor words in {words}: main(words)", SLOW) == set()
+
+
+def test_every_method_and_perturbation_is_known_by_its_name() -> None:
+    from onefold.methods import METHODS, PERTURBATIONS
+
+    assert list(METHODS) == list(METHOD_NEEDS)
+    assert list(PERTURBATIONS) == list(PERTURBATION_NEEDS)
 
 
 def test_what_is_loaded_can_be_seen() -> None:

@@ -27,8 +27,9 @@ from onefold.engine.factories import OptimizerFactory, SchedulerFactory
 from onefold.engine.kept import kept
 from onefold.engine.progress import LOG, listening, noting
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
-from onefold.methods import Method, Perturbing, check_pair, method_named, perturbation_named
+from onefold.methods import Method, Perturbing, method_named, perturbation_named
 from onefold.metrics import fit_temperature, log_mean_probabilities, warning_of_temperature
+from onefold.names import check_pair
 from onefold.perturb import PIXELS, InputSpace
 from onefold.recipe import OptimRecipe
 from onefold.run import RunFolder

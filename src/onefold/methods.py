@@ -5,17 +5,17 @@ Nothing else distinguishes one method from another. A `Method` of your own goes 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor, nn
 
 from onefold.ensemble import BatchEnsemble, Plain, batch_ensemble, collapse
 from onefold.metrics import log_mean_probabilities
+from onefold.names import METHOD_NEEDS, PERTURBATION_NEEDS, MethodNeeds, PerturbationNeeds, named
 from onefold.objectives import aekd, cross_entropy, dirichlet_mean, kd, one_to_one, proxy_end2
 from onefold.perturb import confods, gaussian, none, ods, tdiv, tdiv_sdiv
 from onefold.types import Ensemble, Prediction
@@ -49,8 +49,8 @@ def averaged(student: AnyStudent) -> Ensemble:
 
 
 @dataclass(frozen=True)
-class Method:
-    """What distinguishes one method from another.
+class Method(MethodNeeds):
+    """What distinguishes one method from another, beside its name and what it needs.
 
     student: makes the student of a network and the number of teachers.
     objective: a function of student logits, teacher logits and labels; further keywords are hyperparameters.
@@ -58,23 +58,17 @@ class Method:
     predict: the one answer, from its logits.
     """
 
-    name: str
     student: Callable[[nn.Module, int, Tensor | None], AnyStudent]
     objective: Callable[..., Tensor]
     serve: Callable[[AnyStudent], Ensemble] = as_it_is
     predict: Prediction = log_mean_probabilities
-    needs_teachers: bool = True
-    has_members: bool = False
 
 
 @dataclass(frozen=True)
-class Perturbing:
-    """A perturbation and what it asks of the others: so many teachers at least, a student with members."""
+class Perturbing(PerturbationNeeds):
+    """A perturbation, beside its name and what it asks of the others."""
 
-    name: str
     perturb: Callable[..., Tensor]
-    teachers: int = 0
-    needs_members: bool = False
     passes: tuple[int, int, int, int] = (0, 0, 0, 0)
     """that finding the direction takes: of teachers forward and back to the images, of members the same"""
 
@@ -82,24 +76,24 @@ class Perturbing:
 METHODS = {
     method.name: method
     for method in (
-        Method("supervised", plain, cross_entropy, needs_teachers=False),
-        Method("kd", plain, kd),
-        Method("aekd", plain, aekd),
-        Method("proxy-end2", plain, proxy_end2, predict=dirichlet_mean),
-        Method("be", be, one_to_one, has_members=True),
-        Method("latentbe", latent_be, one_to_one, serve=averaged, has_members=True),
+        Method(**vars(METHOD_NEEDS["supervised"]), student=plain, objective=cross_entropy),
+        Method(**vars(METHOD_NEEDS["kd"]), student=plain, objective=kd),
+        Method(**vars(METHOD_NEEDS["aekd"]), student=plain, objective=aekd),
+        Method(**vars(METHOD_NEEDS["proxy-end2"]), student=plain, objective=proxy_end2, predict=dirichlet_mean),
+        Method(**vars(METHOD_NEEDS["be"]), student=be, objective=one_to_one),
+        Method(**vars(METHOD_NEEDS["latentbe"]), student=latent_be, objective=one_to_one, serve=averaged),
     )
 }
 
 PERTURBATIONS = {
     perturbing.name: perturbing
     for perturbing in (
-        Perturbing("none", none),
-        Perturbing("gaussian", gaussian),
-        Perturbing("ods", ods, teachers=1, passes=(1, 1, 0, 0)),
-        Perturbing("confods", confods, teachers=1, passes=(1, 1, 0, 0)),
-        Perturbing("tdiv", tdiv, teachers=2, passes=(2, 1, 0, 0)),
-        Perturbing("tdiv-sdiv", tdiv_sdiv, teachers=2, needs_members=True, passes=(2, 1, 2, 1)),
+        Perturbing(**vars(PERTURBATION_NEEDS["none"]), perturb=none),
+        Perturbing(**vars(PERTURBATION_NEEDS["gaussian"]), perturb=gaussian),
+        Perturbing(**vars(PERTURBATION_NEEDS["ods"]), perturb=ods, passes=(1, 1, 0, 0)),
+        Perturbing(**vars(PERTURBATION_NEEDS["confods"]), perturb=confods, passes=(1, 1, 0, 0)),
+        Perturbing(**vars(PERTURBATION_NEEDS["tdiv"]), perturb=tdiv, passes=(2, 1, 0, 0)),
+        Perturbing(**vars(PERTURBATION_NEEDS["tdiv-sdiv"]), perturb=tdiv_sdiv, passes=(2, 1, 2, 1)),
     )
 }
 
@@ -114,42 +108,7 @@ def perturbation_named(perturbation: str | Perturbing) -> Perturbing:
     return named("perturbation", perturbation, PERTURBATIONS)
 
 
-def check_pair(method: Method, perturbation: Perturbing, members: int) -> None:
-    """Refuses a perturbation that makes no sense for the method."""
-    if perturbation.teachers and not method.needs_teachers:
-        raise ValueError(
-            f"perturbation: '{perturbation.name}' asks the teachers, and '{method.name}' has none; "
-            "use 'none' or 'gaussian'"
-        )
-    if perturbation.needs_members and not method.has_members:
-        raise ValueError(
-            f"perturbation: '{perturbation.name}' needs a student with members, and '{method.name}' trains a plain "
-            "network; use 'none', 'tdiv', which asks only the teachers, or the method 'latentbe'"
-        )
-    if method.needs_teachers and members < perturbation.teachers:
-        raise ValueError(
-            f"perturbation: '{perturbation.name}' needs at least {perturbation.teachers} teachers, got {members}; "
-            "use --distill.perturbation none (perturbation='none' in Python), or train more teachers"
-        )
-
-
 def with_hyperparameters(function: Callable[..., Tensor], **hyperparameters: Any) -> Callable[..., Tensor]:
     """The function with those of the hyperparameters bound that it knows."""
     known = inspect.signature(function).parameters
     return functools.partial(function, **{k: v for k, v in hyperparameters.items() if k in known})
-
-
-Entry = TypeVar("Entry")
-
-
-def named(what: str, name: str, table: dict[str, Entry]) -> Entry:
-    if name not in table:
-        raise ValueError(f"{what}: {unknown(name, table)}")
-    return table[name]
-
-
-def unknown(name: str, known: Iterable[str]) -> str:
-    """A sentence that offers the nearest right name."""
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"there is no '{name}'" + (f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(known)}")

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from onefold.names import check_pair, method_needs, perturbation_needs
+
 
 @dataclass(frozen=True)
 class DataRecipe:
@@ -111,8 +113,6 @@ class Recipe:
     """epochs between two looks at the members' diversity; 0 for none, if nothing is said as often as costs little"""
 
     def __post_init__(self) -> None:
-        from onefold.methods import check_pair, method_named, perturbation_named  # torch: not for a page of help
-
         for name, value in leaves(self).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name}: expected a finite number, got {value}")
@@ -136,8 +136,8 @@ class Recipe:
             )
         if self.optim.ema is not None and not 0 < self.optim.ema < 1:
             raise ValueError(f"optim.ema: expected a decay between 0 and 1, got {self.optim.ema}")
-        method = method_named(self.distill.method)
-        check_pair(method, perturbation_named(self.distill.perturbation), self.members)
+        method, perturbation = method_needs(self.distill.method), perturbation_needs(self.distill.perturbation)
+        check_pair(method, perturbation, self.members)
 
 
 def leaves(recipe: Any, prefix: str = "") -> dict[str, Any]:

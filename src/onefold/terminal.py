@@ -71,7 +71,7 @@ def attended() -> bool:
 
 
 def described(loss: float, lr: float, rate: float) -> str:
-    return f"{rate:,.0f} images/s, loss {loss:#.4g}, lr {lr:.4f}"
+    return f"{rate:,.0f} examples/s, loss {loss:#.4g}, lr {lr:.4f}"
 
 
 def say(text: str) -> None:

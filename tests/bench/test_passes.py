@@ -12,7 +12,8 @@ from onefold.engine.passes import passes_of, served_members
 from onefold.engine.settings import Settings
 from onefold.engine.training import Job, prepare
 from onefold.ensemble import Teachers
-from onefold.methods import METHODS, PERTURBATIONS, check_pair, method_named, perturbation_named
+from onefold.methods import METHODS, PERTURBATIONS, method_named, perturbation_named
+from onefold.names import check_pair
 from onefold.recipe import OptimRecipe
 
 

@@ -19,7 +19,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[[Sequence[str]], str
         told = capsys.readouterr()
         assert "Traceback" not in told.err
         assert told.err.count("onefold: ") == 1, "one sentence"
-        assert "images/s" not in told.err, "before any training"
+        assert "examples/s" not in told.err, "before any training"
         return told.err.splitlines()[-1].removeprefix("onefold: ")
 
     return sentence

@@ -14,6 +14,7 @@ from PIL import Image
 
 from onefold.cli import main
 from onefold.cli.arguments import parse
+from onefold.engine import evaluate_run
 from onefold.run import RunFolder
 
 Capture = pytest.CaptureFixture[str]
@@ -91,6 +92,28 @@ def test_one_teacher_is_trained_and_the_next_command_is_one_that_works(tmp_path:
     assert main(["train", "digits", *words]) == 0
     assert "finished; nothing was changed" in capsys.readouterr().err
     assert main(["distill", "digits", "--teachers", str(tmp_path / "teachers"), *words]) == 2
+
+
+def test_a_folder_of_teachers_grows_and_a_student_may_have_fewer(tmp_path: Path, capsys: Capture) -> None:
+    folder, words = tmp_path / "teachers", ["train", "digits", *QUICK[:-1]]
+    assert main([*words, "1", "--out", str(folder)]) == 0
+    before = (folder / "teacher-0" / "result.json").stat().st_mtime_ns
+    capsys.readouterr()
+    assert main([*words, "3", "--out", str(folder)]) == 0
+    told = capsys.readouterr().err
+    assert f"{folder}/teacher-0 is finished; nothing was changed" in told
+    assert "there, too" not in told
+    assert (folder / "teacher-0" / "result.json").stat().st_mtime_ns == before
+    assert main([*words, "2", "--out", str(folder)]) == 0
+    told = capsys.readouterr().err
+    assert "teacher-2 is there, too, and left alone" in told
+    assert (folder / "teacher-2" / "result.json").exists()
+    (line,) = [line for line in told.splitlines() if line.startswith("next: ")]
+    assert main([*shlex.split(line)[2:], "--out", str(tmp_path / "student")]) == 0
+    together = evaluate_run(folder, 2)["nll"]
+    assert f"{together:.4f}" != f"{evaluate_run(folder)['nll']:.4f}"
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "teachers together" in line]
+    assert f"{together:.4f}" in row
 
 
 def test_some_of_the_teachers_are_those_of_all(teachers: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -48,6 +48,12 @@ Refused = Callable[[Sequence[str]], str]
         ([*CIFAR, "cifar100"], "'cifar100' is not expected here; 'onefold train --help' shows what is"),
         (["train"], "train needs a recipe, one of digits, cifar10,"),
         (["train", "cifar11"], "recipe: there is no 'cifar11'; did you mean 'cifar10'?"),
+        (
+            ["train", "npz:mine.npz", "--network", "mlp"],
+            "recipe: expected a name, got data, 'npz:mine.npz', which go with any recipe: onefold train cifar10 --data",
+        ),
+        ([*CIFAR, "--data", "npz:mine.npz"], "there is no flag --data; there are --data.source, --data.root, --data."),
+        (["evaluate", "."], ". is not a finished run, and holds no teachers; give the folder of a run, or of teachers"),
         (["distill", "cifar10"], "distill needs --teachers; for example: onefold distill cifar10 --teachers"),
         (
             ["distill", "cifar10", "--teachers", "no/where"],
@@ -101,7 +107,10 @@ Refused = Callable[[Sequence[str]], str]
         (["plan", "digits", "--seconds", "0"], "--seconds: expected more than 0 and at most 600, got 0"),
         (["plan", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
         (["plan", "digits", "--recipe.members", "1"], "perturbation: 'tdiv-sdiv' needs at least 2 teachers, got 1"),
-        (["plan", "digits", "--distill.method", "kd"], "perturbation: 'tdiv-sdiv' needs a student with members"),
+        (
+            ["plan", "digits", "--distill.method", "kd"],
+            "perturbation: 'tdiv-sdiv' needs a student with members, and 'kd' trains a plain network; use --distill",
+        ),
         (["plan", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
         (["plan", "digits", "--synthetic"], "--synthetic: expected one of cifar10,"),
         (["plan", "digits", "--out", "."], "--out: expected a file in a folder that is there, got ."),
@@ -160,6 +169,18 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: R
     monkeypatch.setattr("onefold.run.shutil.disk_usage", lambda _: SimpleNamespace(free=10))
     told = refused(["train", "digits", *QUICK, "--out", str(tmp_path / "runs")])
     assert "make room or choose another folder" in told
+
+
+def test_teachers_and_their_student_do_not_share_a_folder(teachers: Path, tmp_path: Path, refused: Refused) -> None:
+    before = sorted(teachers.rglob("*"))
+    words = ["distill", "digits", *QUICK, "--teachers", str(teachers)]
+    assert refused([*words, "--out", f"{teachers}/../{teachers.name}"]).endswith(
+        "is the folder of the teachers; choose another one for the student"
+    )
+    student = shutil.copytree(teachers / "teacher-0", tmp_path / "student")
+    assert "is a run itself, and no folder of teachers" in refused(["train", "digits", *QUICK, "--out", str(student)])
+    assert sorted(teachers.rglob("*")) == before
+    assert not (student / "teacher-0").exists()
 
 
 def test_teachers_that_are_not_finished(teachers: Path, tmp_path: Path, refused: Refused) -> None:

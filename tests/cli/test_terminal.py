@@ -52,8 +52,8 @@ def test_lines_say_rate_loss_learning_rate_and_time_left(capsys: Capture, monkey
             stage.update(done, 40, 0.5, 0.1, 1234.0)
             now += 1.0
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "teacher 0:  25%, 1,234 images/s, loss 0.5000, lr 0.1000, 30 s left"
-    assert lines[-1] == "teacher 0: 100%, 1,234 images/s, loss 0.5000, lr 0.1000"
+    assert lines[0] == "teacher 0:  25%, 1,234 examples/s, loss 0.5000, lr 0.1000, 30 s left"
+    assert lines[-1] == "teacher 0: 100%, 1,234 examples/s, loss 0.5000, lr 0.1000"
     assert len(lines) == 4
 
 
@@ -72,5 +72,5 @@ def test_bars_show_rate_loss_learning_rate_and_time_left() -> None:
     console.file.close()
     told = console.export_text()
     assert (during, renamed, after) == (["teacher 0"], ["teacher 1"], [])
-    for part in ("1,234 images/s", "loss 0.5000", "lr 0.1000", "25%", "going on"):
+    for part in ("1,234 examples/s", "loss 0.5000", "lr 0.1000", "25%", "going on"):
         assert part in told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+
 import pytest
 
 from onefold.cli import main, run_train
@@ -80,3 +82,24 @@ def test_help_and_no_words_at_all(capsys: Capture) -> None:
     told = capsys.readouterr().out
     assert all(verb in told for verb in VERBS)
     assert main([]) == 2
+
+
+def test_help_as_a_word(capsys: Capture) -> None:
+    for words, same in ((["help"], ["--help"]), (["help", "plan"], ["plan", "--help"])):
+        assert main(words) == main(same) == 0
+        told = capsys.readouterr().out
+        assert told[: len(told) // 2] == told[len(told) // 2 :]
+
+
+def test_the_version(capsys: Capture) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"onefold {importlib.metadata.version('onefold')}\n"
+
+
+def test_a_copy_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def nowhere(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", nowhere)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == "onefold (not installed)\n"

@@ -21,9 +21,9 @@ from onefold.methods import (
     AnyStudent,
     Method,
     Perturbing,
-    check_pair,
     with_hyperparameters,
 )
+from onefold.names import check_pair
 from onefold.objectives import cross_entropy
 
 M, B, K = 3, 4, 5

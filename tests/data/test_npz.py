@@ -64,7 +64,7 @@ def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:
     [
         ({"test_y": None, "train_x": None}, "missing train_x, test_y; found train_y, test_x"),
         ({"val_x": PIXELS}, "missing val_y"),
-        ({"train_x": PIXELS.astype(np.int32)}, "train_x: expected uint8 images or floats, got int32"),
+        ({"train_x": PIXELS.astype(np.int32)}, "floats, got int32; convert it with astype, features to float32"),
         ({"train_x": PIXELS[:, :, :, :3]}, "which does not tell where the channels are"),
         ({"train_x": np.zeros((30, 6, 8, 9), np.uint8)}, "with at most 4 channels, got .30, 6, 8, 9."),
         (
@@ -75,7 +75,12 @@ def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:
             {"train_x": np.where(np.arange(30)[:, None] % 20 == 4, np.nan, FLOATS)},
             r"train_x: expected finite values, got NaN or infinite ones in 2 examples: 4, 24; mend them",
         ),
-        ({"train_y": LABELS / 2}, r"train_y: expected integer class indices \[N\], got float64"),
+        (
+            {"train_y": LABELS / 2},
+            r"train_y: expected integer class indices \[N\], got float64 \[30\]; convert them",
+        ),
+        ({"train_y": np.eye(3)[LABELS]}, r"indices \[N\], got float64 \[30, 3\]; argmax\(axis=1\) makes them"),
+        ({"train_y": LABELS.astype(str)}, r"indices \[N\], got names \[30\]; number the classes from 0, and put their"),
         ({"train_y": LABELS[:29]}, "train_y: expected 30 labels, one for each example, got 29"),
         (
             {"test_y": LABELS[:6] + 1},

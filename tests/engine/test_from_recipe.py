@@ -114,6 +114,65 @@ def test_finished_teachers_are_skipped_without_a_look_at_the_data(trained: Path)
     assert files(trained) == before
 
 
+def test_a_folder_of_teachers_grows(tmp_path: Path) -> None:
+    """One that was trained as the only one is, to the last bit, the first of several, and stays as it is."""
+    one = dataclasses.replace(RECIPE, members=1, distill=DistillRecipe("kd", "none"))
+    train_teachers(one, tmp_path / "grown", source=tiny())
+    before = files(tmp_path / "grown")
+    train_teachers(dataclasses.replace(RECIPE, members=3), tmp_path / "at once", source=tiny())
+    results = train_teachers(dataclasses.replace(RECIPE, members=3), tmp_path / "grown", source=tiny())
+    assert len(results) == 3
+    grown, at_once = files(tmp_path / "grown"), files(tmp_path / "at once")
+    assert {name: grown[name] for name in before} == before
+    for kind in ("model.safetensors", "predictions/test.npz", "predictions/val.npz"):
+        for m in range(3):
+            assert grown[f"teacher-{m}/{kind}"] == at_once[f"teacher-{m}/{kind}"]
+    assert evaluate_run(tmp_path / "grown") == evaluate_run(tmp_path / "at once")
+
+
+def test_a_teacher_goes_on_in_the_company_of_others(tmp_path: Path) -> None:
+    """One that was stopped halfway when it was to be the only one."""
+
+    class Stop(Teller):
+        def update(self, done: int, total: int, *_: float) -> None:
+            if done > total / 2:
+                raise KeyboardInterrupt
+
+    one = dataclasses.replace(RECIPE, members=1, distill=DistillRecipe("kd", "none"))
+    with pytest.raises(KeyboardInterrupt):
+        train_teachers(one, tmp_path / "grown", source=tiny(), progress=Stop())
+    assert RunFolder(tmp_path / "grown" / "teacher-0").started
+    for name in ("grown", "at once"):
+        train_teachers(RECIPE, tmp_path / name, source=tiny())
+    grown, at_once = (load_teachers(tmp_path / name).networks for name in ("grown", "at once"))
+    assert all(map(equal, grown, at_once))
+
+
+def test_fewer_teachers_than_there_are(trained: Path, tmp_path: Path) -> None:
+    """Nothing is trained, and nothing taken away."""
+    before = files(trained)
+    fewer = dataclasses.replace(RECIPE, members=1, distill=DistillRecipe("kd", "none"))
+    assert len(train_teachers(fewer, trained)) == 1
+    assert files(trained) == before
+    student = distill_run(fewer, tmp_path, trained, source=tiny())
+    assert RunFolder(tmp_path).recipe["members"] == 1
+    assert student.metrics
+    assert evaluate_run(trained, 1) == pytest.approx(evaluate_run(trained / "teacher-0"), rel=1e-6)
+    assert evaluate_run(trained, 2) == evaluate_run(trained) != evaluate_run(trained, 1)
+    with pytest.raises(ValueError, match=r"distill\.perturbation: 'none' -> 'gaussian'"):
+        distill_run(dataclasses.replace(fewer, distill=DistillRecipe("kd", "gaussian")), tmp_path, trained)
+
+
+def test_what_changes_a_teacher_is_still_refused_when_others_are_added(trained: Path) -> None:
+    before = files(trained)
+    for changes in ({"seed": 1}, {"epochs": 3}, {"precision": "bf16"}):
+        (name,) = changes
+        with pytest.raises(ValueError, match=f"another recipe; .*\n  {name}: ") as error:
+            train_teachers(dataclasses.replace(RECIPE, members=3, **changes), trained, source=tiny())
+        assert "members" not in str(error.value)
+    assert files(trained) == before
+
+
 @pytest.mark.parametrize(("members", "wrong"), [([2], "2"), ([-1], "-1"), ([], r"\[\]"), ([0, 0], r"\[0, 0\]")])
 def test_members_that_are_not_there(members: list[int], wrong: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^members: expected .*got {wrong}$"):
@@ -156,7 +215,11 @@ def test_teachers_that_will_not_do(trained: Path, tmp_path: Path) -> None:
     refused("expected a folder made by `onefold train`", tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     refused("expected teacher-0, teacher-1", tmp_path / "empty")
-    refused(r"expected 3 teachers in .*, got no teacher-2; train them with `onefold train`", trained, members=3)
+    refused(
+        r"expected 3 teachers in .*, got no teacher-2; train them with `onefold train` into the same",
+        trained,
+        members=3,
+    )
     other = DataRecipe(source="npz:other.npz")
     refused(
         r"teacher-0 was trained on npz:tiny.npz with 3 classes .* npz:other.npz with 4", trained, tiny(4), data=other

@@ -85,7 +85,7 @@ def run(**given: Any) -> Any:
 def test_python_shows_what_the_command_line_does_where_it_is_asked_to(capsys: Capture) -> None:
     run(progress=True)
     told = capsys.readouterr()
-    assert re.search(r"supervised: 100%, [\d,]+ images/s, loss \d\.\d+, lr ", told.err)
+    assert re.search(r"supervised: 100%, [\d,]+ examples/s, loss \d\.\d+, lr ", told.err)
     assert told.out == ""
     torch.manual_seed(0)
     nets = [nn.Sequential(nn.Flatten(), nn.Linear(16, 3)) for _ in range(3)]
@@ -134,6 +134,7 @@ def test_showing_draws_none_of_the_users_numbers() -> None:
 def test_a_level_without_a_handler_is_nobody_who_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onefold.terminal.attended", lambda: True)
     monkeypatch.setattr(LOG, "level", logging.INFO)
+    monkeypatch.setattr(LOG, "_cache", {})  # of what the level lets through: it would outlive the test
     for heard in (True, False):
         monkeypatch.setattr(LOG, "hasHandlers", lambda heard=heard: heard)
         with showing(None, "kd", 0) as listener:

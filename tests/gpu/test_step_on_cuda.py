@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from onefold import Teachers, batch_ensemble, collapse, subnetwork
 from onefold.engine.step import distillation_loss
-from onefold.methods import METHODS, PERTURBATIONS, Method, Perturbing, check_pair, with_hyperparameters
+from onefold.methods import METHODS, PERTURBATIONS, Method, Perturbing, with_hyperparameters
 from onefold.metrics import Classification
 from onefold.models import wrn28
+from onefold.names import check_pair
 from onefold.objectives import one_to_one
 from onefold.perturb import tdiv_sdiv
 

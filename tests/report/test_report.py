@@ -163,6 +163,9 @@ def test_measured_times_are_shown_and_an_ensemble_asks_everybody(tmp_path: Path)
     RunFolder(tmp_path).write_json(SPEED, {"ms_per_image": 0.75})
     (section,) = sections(collect([tmp_path])[0])
     assert section.rows[1].mean("ms") == 0.75
+    RunFolder(tmp_path).write_json(SPEED, {"ms_per_image": 0.75, "members": 1})  # before there were two
+    (section,) = sections(collect([tmp_path])[0])
+    assert section.rows[1].mean("ms") == 0.5
 
 
 def test_a_run_that_is_not_finished(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.metadata
 import io
 import os
 import select
@@ -34,6 +35,7 @@ from onefold.terminal import Speaker, hush, hushed
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, INTERRUPTED, UNHEARD = 1, 2, 130, 141
+VERSION = ("-V", "--version")
 WIDE = 140  # columns of tables that no terminal limits
 
 
@@ -43,10 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     tolerate()
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     try:
         if not words or words[0] in HELP:
             print(overview(), flush=True)
             return 0 if words else REFUSED
+        if words[0] in VERSION:
+            print(f"onefold {version()}", flush=True)
+            return 0
         with stoppable():
             with loading():
                 request = parse(words)
@@ -210,6 +217,14 @@ def passed_on(error: Exception) -> bool:
     return isinstance(error, Abandoned)
 
 
+def version() -> str:
+    """The version that is installed; a copy of the source alone has none."""
+    try:
+        return importlib.metadata.version("onefold")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
 def overview() -> str:
     """The verbs, a line each."""
     width = max(len(verb) for verb in VERBS)
@@ -219,5 +234,5 @@ def overview() -> str:
         "onefold turns a deep ensemble into one network.\n\n"
         f"usage: onefold VERB ...\n\n{verbs}\n\nExamples:\n{examples}\n\n"
         "'onefold VERB --help' shows the flags of a verb, 'onefold train RECIPE --help' those of a recipe with its "
-        "settings."
+        "settings, 'onefold --version' the version."
     )

@@ -23,6 +23,7 @@ from onefold.cli.requests import (
     Tables,
     Train,
     as_fields,
+    recipe_asked,
 )
 from onefold.recipes import RECIPES, recipe_named
 
@@ -48,11 +49,24 @@ def parse(words: Sequence[str]) -> Request:
         )
     request = understood(kind, rest, None)
     if isinstance(request, Train | Distill | Plan):
+        if request.recipe not in RECIPES and is_source(request.recipe):
+            raise ValueError(
+                f"recipe: expected a name, got data, '{request.recipe}', which go with any recipe: "
+                f"onefold {verb} cifar10 --data.source {request.recipe}"
+            )
         # Now the recipe is known: its fields are what the flags change.
-        return understood(kind, rest, request.recipe)
+        request = understood(kind, rest, request.recipe)
+        assert isinstance(request, Train | Distill | Plan)
+        recipe_asked(request)  # refused before anything that takes long is loaded
+        return request
     if isinstance(request, Evaluate | Report) and not request.runs:
         raise ValueError(needed(kind, rest))
     return request
+
+
+def is_source(word: str) -> bool:
+    """Whether a word looks like data, and not like a recipe's name."""
+    return word.startswith(("npz:", "folder:", "hf:"))
 
 
 def understood(kind: type[Request], words: Sequence[str], recipe: str | None) -> Request:
@@ -134,6 +148,9 @@ def unknown_word(word: str, kind: type[Request], words: Sequence[str]) -> str:
             return f"{before} takes no value, got '{word}'; write {switched_off(flag)} for no"
         return f"'{word}' is not expected here; 'onefold {verb} --help' shows what is"
     name = word.partition("=")[0].replace("_", "-")
+    group = [flag for flag in flags if flag.startswith(f"{name}.") and not flag.startswith(f"{name}.no-")]
+    if group:
+        return f"there is no flag {name}; there are {', '.join(group)}"
     return f"there is no flag {name}; " + (
         f"did you mean {near}?" if (near := nearest(name, flags)) else f"'onefold {verb} --help' shows all of them"
     )

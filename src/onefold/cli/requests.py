@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Literal, get_args
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+from onefold.names import perturbation_needs
 from onefold.recipe import Recipe
 from onefold.recipes import RECIPES, recipe_named
 
@@ -244,3 +245,16 @@ EXAMPLES: dict[type[Request], tuple[str, ...]] = {
     ),
 }
 VERBS: dict[str, type[Request]] = {kind.__name__.lower(): kind for kind in EXAMPLES}
+
+
+def recipe_asked(request: Train | Distill | Plan) -> Recipe:
+    """The recipe with its flags, refused where its fields make no sense."""
+    return (for_teachers(request.fields) if isinstance(request, Train) else request.fields).checked()
+
+
+def for_teachers(fields: Fields) -> Fields:
+    """The fields of who trains teachers alone, whatever their number: a student's perturbation that needs more of them
+    is left out, also of the command that comes next."""
+    if not 1 <= fields.members < perturbation_needs(fields.distill.perturbation).teachers:
+        return fields
+    return replace(fields, distill=replace(fields.distill, perturbation="none"))

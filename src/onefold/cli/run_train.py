@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from onefold.cli.requests import Distill, Fields, Train
+from onefold.cli.requests import Distill, Train, recipe_asked
 from onefold.cli.summary import source_of, summary
 from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.engine import distill_run, evaluate_run, train_teachers
@@ -19,7 +19,7 @@ from onefold.engine.event_files import check_log
 from onefold.engine.networks import check_network, identity
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
-from onefold.methods import method_named, perturbation_named
+from onefold.methods import method_named
 from onefold.recipe import Recipe, leaves, to_dict
 from onefold.recipes import recipe_named
 from onefold.run import RunFolder, check_places
@@ -36,6 +36,8 @@ def train(request: Train, out: Console) -> None:
     members = members_of(request.members, recipe.members)
     folder = expanded(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/teachers")
     runs = [folder / f"teacher-{m}" for m in (range(recipe.members) if members is None else members)]
+    if world.first(lambda: RunFolder(folder).started):
+        raise ValueError(f"out: {folder} is a run itself, and no folder of teachers; choose another folder")
     abouts = [{"kind": "teacher", "member": int(run.name.removeprefix("teacher-"))} for run in runs]
     source = None
     if not world.first(lambda: finished(recipe, runs, abouts)):
@@ -52,6 +54,11 @@ def train(request: Train, out: Console) -> None:
     for warning in temperature_warnings(rows):
         say(warning)
     say(f"teachers: {folder}")
+    if more := beyond(folder, recipe.members):
+        say(
+            f"{', '.join(more)} {'is' if len(more) == 1 else 'are'} there, too, and left alone: a student of "
+            f"{recipe.members} learns from the first {recipe.members}; evaluate and report take all of a folder"
+        )
     missing = [m for m in range(recipe.members) if not (folder / f"teacher-{m}" / "result.json").exists()]
     if missing:
         say(f"still to be trained: {', '.join(str(m) for m in missing)}; next: the same command without --members")
@@ -63,6 +70,12 @@ def train(request: Train, out: Console) -> None:
         say(f"next: {shlex.join(words)}")
 
 
+def beyond(folder: Path, members: int) -> list[str]:
+    """Teachers that an ensemble of so many does without."""
+    numbers = (path.name.removeprefix("teacher-") for path in folder.glob("teacher-*"))
+    return [f"teacher-{m}" for m in sorted(int(n) for n in numbers if n.isdecimal()) if m >= members]
+
+
 def distill(request: Distill, out: Console) -> None:
     world = world_here()
     recipe = recipe_of(request, world)
@@ -72,6 +85,8 @@ def distill(request: Distill, out: Console) -> None:
     perturbation = recipe.distill.perturbation
     name = recipe.distill.method + ("" if perturbation == "none" else f"-{perturbation}")
     folder = expanded(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/{name}")
+    if folder.resolve() == teachers.resolve():
+        raise ValueError(f"out: {folder} is the folder of the teachers; choose another one for the student")
     source = None
     if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
         if method_named(recipe.distill.method).needs_teachers:
@@ -84,8 +99,8 @@ def distill(request: Distill, out: Console) -> None:
     if world.rank:
         return
     compared = [(name, result.metrics)]
-    if len(list(teachers.glob("teacher-*"))) == recipe.members:  # else the student had some of them only
-        compared.insert(0, ("teachers together", evaluate_run(teachers)))
+    if len(list(teachers.glob("teacher-*"))) >= recipe.members:
+        compared.insert(0, ("teachers together", evaluate_run(teachers, recipe.members)))
     out.print(metrics_table(compared))
     for warning in temperature_warnings(compared):
         say(warning)
@@ -104,21 +119,13 @@ def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str,
 def recipe_of(request: Train | Distill, world: World) -> Recipe:
     """The recipe with its flags, checked."""
     check_log(request.log, request.out or "runs")  # what is missing is told before data are read
-    recipe = (for_teachers(request.fields) if isinstance(request, Train) else request.fields).checked()
+    recipe = recipe_asked(request)
     device_here(recipe.device, world)  # a device that is not there is refused before data are read
     settings_of(recipe, recipe.seed)  # and numbers that make no sense
     check_network(recipe.network)
     if request.download:
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, download=True))
     return recipe
-
-
-def for_teachers(fields: Fields) -> Fields:
-    """The fields of who trains teachers alone, whatever their number: a student's perturbation that needs more of them
-    is left out, also of the command that comes next."""
-    if not 1 <= fields.members < perturbation_named(fields.distill.perturbation).teachers:
-        return fields
-    return dataclasses.replace(fields, distill=dataclasses.replace(fields.distill, perturbation="none"))
 
 
 def expanded(path: str) -> Path:

@@ -18,7 +18,7 @@ def section_table(section: Section, width: int) -> Table:
     """A table of a report; deviations stand below the means where there is no room beside them."""
     roomy = width >= ROOM
     between = " ± " if roomy else "\n±"
-    table = new_table(Text(f"{section.title}: {section.rows[0].examples:,} test images"), roomy)
+    table = new_table(Text(f"{section.title}: {section.rows[0].examples:,} test examples"), roomy)
     for heading in headings(section.columns):
         table.add_column(heading if roomy else heading.replace("/", "/\n"), justify="right", no_wrap=True)
     for row in section.rows:

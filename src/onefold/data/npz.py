@@ -60,7 +60,9 @@ def load_npz(given_path: str, options: Options) -> Source:
 def as_examples(key: str, array: Array) -> tuple[Tensor, str]:
     """uint8 `[N, C, H, W]` or float32 `[N, ...]`, and the layout that was recognised."""
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
-        raise ValueError(f"{key}: expected uint8 images or floats, got {array.dtype}; convert it with astype")
+        raise ValueError(
+            f"{key}: expected uint8 images or floats, got {array.dtype}; convert it with astype, features to float32"
+        )
     if array.dtype == np.uint8 and array.ndim == 3:
         return torch.from_numpy(array[:, None]), "grey images [N, H, W]"
     if array.ndim == 4:
@@ -96,7 +98,12 @@ def finite(key: str, array: Array) -> Tensor:
 def as_labels(key: str, array: Array) -> Tensor:
     """Labels `[N]`; `[N, 1]` is common enough to be read as such."""
     if not np.issubdtype(array.dtype, np.integer) or (array.ndim != 1 and array.shape[1:] != (1,)):
-        raise ValueError(f"{key}: expected integer class indices [N], got {array.dtype} {list(array.shape)}")
+        got, remedy = str(array.dtype), "convert them with astype(int)"
+        if array.dtype.kind in "US":
+            got, remedy = "names", "number the classes from 0, and put their names into `classes` in that order"
+        elif array.ndim == 2:
+            remedy = "argmax(axis=1) makes them of one row for each example"
+        raise ValueError(f"{key}: expected integer class indices [N], got {got} {list(array.shape)}; {remedy}")
     return torch.from_numpy(array.reshape(-1).astype(np.int64))
 
 

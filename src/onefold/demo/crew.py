@@ -138,6 +138,10 @@ def listen(crew: list[Worker], board: Board) -> None:
             worker.shown.update(*arguments)
             board.reached(worker.task, arguments[0] / arguments[1])
             continue
+        if what == "note":
+            whose = " (flags of onefold distill)" if "--" in arguments[0] else ""  # the demo has none of them
+            worker.shown.message(f"{worker.doing}: {arguments[0]}{whose}")
+            continue
         worker.idle = True
         if what == "done" and worker.task is not None:
             board.done(worker.task)

@@ -48,6 +48,7 @@ def write_speeds(recipe: Recipe, folder: Path, source: Source) -> None:
     with one_thread(), torch.inference_mode():
         for name, milliseconds in times(asked, x).items():
             record = {"ms_per_image": milliseconds, "batch_size": len(x), "rounds": ROUNDS, "threads": 1}
+            record |= {"members": recipe.members} if name == TEACHERS else {}
             RunFolder(folder / name).write_json(SPEED, record)
 
 

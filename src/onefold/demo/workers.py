@@ -75,3 +75,8 @@ class Told:
 
     def message(self, text: str) -> None:
         """What the task is, its title says."""
+
+    def note(self, text: str) -> None:
+        """What may be a mistake, or has come out badly."""
+        self.listened()
+        self.wire.send(("note", (text,)))

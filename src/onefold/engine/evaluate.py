@@ -109,20 +109,30 @@ def metrics_of(splits: dict[str, tuple[Tensor, Tensor]]) -> dict[str, float]:
     return evaluate_predictions(logits, labels, val_logits=val[1], val_labels=val[0])
 
 
-def evaluate_run(folder: Path | str) -> dict[str, float]:
-    """The metrics of a finished run from its predictions alone; of a folder of teachers, those of their ensemble."""
+def evaluate_run(folder: Path | str, members: int | None = None) -> dict[str, float]:
+    """The metrics of a finished run from its predictions alone; of a folder of teachers, those of their ensemble, or of
+    that of the first `members`."""
     run = RunFolder(folder)
-    members = sorted(run.path.glob("teacher-*"), key=lambda p: (len(p.name), p.name))
-    if run.started or not members:
+    if not run.started and not teacher_folders(run.path):
+        raise ValueError(
+            f"{run.path} is not a finished run, and holds no teachers; give the folder of a run, or of teachers "
+            "('onefold report' takes folders that hold runs, too)"
+        )
+    if run.started:
         run.result  # noqa: B018 -- refuses what is not finished
         return metrics_of(stored(run))
-    return metrics_together(teachers_stored(run.path))
+    return metrics_together(teachers_stored(run.path, members))
 
 
-def teachers_stored(folder: Path) -> list[Splits]:
-    """The predictions of every teacher in a folder, in their order."""
+def teacher_folders(folder: Path) -> list[Path]:
+    """Of every teacher in a folder, in their order."""
+    return sorted(folder.glob("teacher-*"), key=lambda p: (len(p.name), p.name))
+
+
+def teachers_stored(folder: Path, members: int | None = None) -> list[Splits]:
+    """The predictions of every teacher in a folder, or of the first `members`, in their order."""
     each = []
-    for path in sorted(folder.glob("teacher-*"), key=lambda p: (len(p.name), p.name)):
+    for path in teacher_folders(folder)[:members]:
         if not RunFolder(path).finished:
             raise ValueError(f"{path} is not finished; run `onefold train` again to go on with it")
         each.append(stored(RunFolder(path)))

@@ -46,7 +46,8 @@ def train_teachers(
     """Trains M networks with labels into `folder/teacher-0`, ...; some of them with `members`.
 
     Each has a seed of its own, made of the recipe's and its number, so that it comes out the same whoever else is
-    trained. Those that are finished are left as they are.
+    trained. Those that are finished are left as they are: with more members than before the others are added, with
+    fewer nothing is taken away.
     """
     check_log(log, folder)
     chosen = list(range(recipe.members)) if members is None else list(members)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from onefold.engine.own_network import Own, blaming, is_own, own_network, recorded_network
-from onefold.methods import unknown
 from onefold.models import ChannelStatistics, Standardize, mlp, wide_resnet
+from onefold.names import unknown
 
 NAMES = ("wrn28x1", "wrn28x4", "resnet18-small", "resnet50", "mlp")
 MADE: WeakSet[nn.Module] = WeakSet()  # of the user's own

@@ -21,7 +21,7 @@ from types import ModuleType
 
 from torch import nn
 
-from onefold.methods import unknown
+from onefold.names import unknown
 
 GIVEN = ("classes", "channels", "statistics")  # to parameters of these names
 FOLDERS: set[Path] = set()  # of files that were executed here

@@ -72,7 +72,7 @@ def teacher_runs(folder: Path | str, members: int | None = None) -> list[RunFold
     if missing:
         raise ValueError(
             f"teachers: expected {len(runs)} teachers in {folder}, got no {', '.join(missing)}; train them with "
-            "`onefold train`, or ask for fewer members"
+            "`onefold train` into the same folder, or ask for fewer members (--recipe.members)"
         )
     unfinished = [run.path.name for run in runs if not run.finished]
     if unfinished:

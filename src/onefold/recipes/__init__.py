@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from onefold.names import named
 from onefold.recipe import Recipe
 from onefold.recipes.digits import digits
 from onefold.recipes.paper import cifar10, cifar100, imagenet, tiny_imagenet_r18, tiny_imagenet_wrn
@@ -31,6 +32,4 @@ __all__ = [
 
 def recipe_named(name: str) -> Recipe:
     """The recipe of that name; an unknown one is refused and the nearest offered."""
-    from onefold.methods import named  # torch: not for a page of help
-
     return named("recipe", name, RECIPES)()

@@ -19,7 +19,8 @@ PERTURBATIONS = {
     "tdiv": " + TDiv",
     "tdiv-sdiv": " + TDiv-SDiv",
 }
-SPEED = "speed.json"  # {"ms_per_image": ..., "passes": ...}, where somebody has measured it
+# {"ms_per_image": ...}, where somebody has measured it; in a folder of teachers "members" says of how many of them.
+SPEED = "speed.json"
 SINGLE = "single network"
 
 

@@ -36,7 +36,8 @@ def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
     complete = all(val is not None for val in vals)
     every = measured_together([t for t in tests if t is not None], [v for v in vals if v is not None and complete])
     parent = first.paths[0].parent
-    times = optional(RunFolder(parent), SPEED, []).get("ms_per_image")
+    timed = optional(RunFolder(parent), SPEED, [])
+    times = {timed.get("members", len(teachers)): timed.get("ms_per_image")}  # there may be more of them by now
     return [
         replace(
             first,
@@ -48,7 +49,7 @@ def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
             **shown(every[m - 1]),
             seconds=summed([one.seconds for one in teachers[:m]]),
             # Each network is asked in turn: without a measurement of its own, the ensemble takes as long as they do.
-            ms_per_image=(times if m == len(teachers) else None) or summed([t.ms_per_image for t in teachers[:m]]),
+            ms_per_image=times.get(m) or summed([t.ms_per_image for t in teachers[:m]]),
             log=(),
             measurements=read_measurements(parent, m) if m > 1 else first.measurements,
             compact=any(one.compact for one in teachers[:m]),

@@ -24,8 +24,8 @@ class Column:
 
 
 COLUMNS = (
-    Column("acc", "ACC %", "higher", 2, 100, "accuracy: the share of test images whose most probable class is right"),
-    Column("nll", "NLL", "lower", 4, 1, "negative log-likelihood of the right class, mean over the test images"),
+    Column("acc", "ACC %", "higher", 2, 100, "accuracy: the share of test examples whose most probable class is right"),
+    Column("nll", "NLL", "lower", 4, 1, "negative log-likelihood of the right class, mean over the test examples"),
     Column("ece", "ECE", "lower", 4, 1, "expected calibration error, 15 bins: how far confidence is from accuracy"),
     Column("cnll", "cNLL", "lower", 4, 1, "NLL after one temperature was fitted to the validation split"),
     Column("cece", "cECE", "lower", 4, 1, "ECE after one temperature was fitted to the validation split"),

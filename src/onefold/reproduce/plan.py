@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.engine.passes import passes_of_step
-from onefold.methods import unknown
+from onefold.names import unknown
 from onefold.recipe import Recipe, to_dict
 from onefold.reproduce.tables import Setting, Table
 from onefold.run import RunFolder

@@ -1,0 +1,98 @@
+"""What methods and perturbations are called and what they need: all that a recipe has to know about them.
+
+The functions behind the names are in `methods.py`, and need torch. This does without it, which takes seconds to load,
+so that recipes are made, help is shown and mistakes are told at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True)
+class MethodNeeds:
+    """Whether a method needs teachers, and whether its student has members."""
+
+    name: str
+    needs_teachers: bool = field(default=True, kw_only=True)
+    has_members: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class PerturbationNeeds:
+    """What a perturbation asks of the others: so many teachers at least, a student with members."""
+
+    name: str
+    teachers: int = field(default=0, kw_only=True)
+    needs_members: bool = field(default=False, kw_only=True)
+
+
+METHOD_NEEDS = {
+    needs.name: needs
+    for needs in (
+        MethodNeeds("supervised", needs_teachers=False),
+        MethodNeeds("kd"),
+        MethodNeeds("aekd"),
+        MethodNeeds("proxy-end2"),
+        MethodNeeds("be", has_members=True),
+        MethodNeeds("latentbe", has_members=True),
+    )
+}
+
+PERTURBATION_NEEDS = {
+    needs.name: needs
+    for needs in (
+        PerturbationNeeds("none"),
+        PerturbationNeeds("gaussian"),
+        PerturbationNeeds("ods", teachers=1),
+        PerturbationNeeds("confods", teachers=1),
+        PerturbationNeeds("tdiv", teachers=2),
+        PerturbationNeeds("tdiv-sdiv", teachers=2, needs_members=True),
+    )
+}
+
+
+def method_needs(name: str) -> MethodNeeds:
+    return named("method", name, METHOD_NEEDS)
+
+
+def perturbation_needs(name: str) -> PerturbationNeeds:
+    return named("perturbation", name, PERTURBATION_NEEDS)
+
+
+def check_pair(method: MethodNeeds, perturbation: PerturbationNeeds, members: int) -> None:
+    """Refuses a perturbation that makes no sense for the method."""
+    if perturbation.teachers and not method.needs_teachers:
+        raise ValueError(
+            f"perturbation: '{perturbation.name}' asks the teachers, and '{method.name}' has none; "
+            "use 'none' or 'gaussian'"
+        )
+    if perturbation.needs_members and not method.has_members:
+        raise ValueError(
+            f"perturbation: '{perturbation.name}' needs a student with members, and '{method.name}' trains a plain "
+            "network; use --distill.perturbation none (perturbation='none' in Python), 'tdiv', which asks only the "
+            "teachers, or the method 'latentbe'"
+        )
+    if method.needs_teachers and members < perturbation.teachers:
+        raise ValueError(
+            f"perturbation: '{perturbation.name}' needs at least {perturbation.teachers} teachers, got {members}; "
+            "use --distill.perturbation none (perturbation='none' in Python), or train more teachers"
+        )
+
+
+def named(what: str, name: str, table: dict[str, Entry]) -> Entry:
+    if name not in table:
+        raise ValueError(f"{what}: {unknown(name, table)}")
+    return table[name]
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """A sentence that offers the nearest right name."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"there is no '{name}'" + (f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(known)}")
