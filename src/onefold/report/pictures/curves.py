@@ -115,6 +115,7 @@ def draw(title: str, lines: Lines, styles: dict[str, Style], figure: FigureBase,
 
 def logarithmic(axes: Axes, spread: float) -> None:
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if spread < 100 else (1,)))
+    subs = (1, 1.5, 2, 3, 5, 7) if spread < 10 else (1, 2, 5) if spread < 100 else (1,)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
