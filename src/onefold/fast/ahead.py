@@ -41,9 +41,7 @@ class Loaded(Executor):
                 kernel = fn(*args, **kwargs)
                 kernel.run  # noqa: B018
             except Exception as error:  # a machine without memory to spare, say; it is compiled when it is launched
-                cause = repr(
-                    error.__cause__ or error.__context__
-                )  # Triton's own has the line, not the fault
+                cause = repr(error.__cause__ or error.__context__)  # Triton's own has the line, not the fault
                 LOG.debug("a kernel was not compiled ahead: %s, from %s", repr(error), cause)  # errors hold kernels
                 raise
             return kernel
