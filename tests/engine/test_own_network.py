@@ -209,6 +209,12 @@ def test_refused_when_it_is_made(name: str, sentence: str, here: Path) -> None:
     assert ends.get(name, "") in str(caught.value)
 
 
+def test_a_file_is_compiled_as_it_would_be_by_itself(here: Path) -> None:
+    """With annotations that are types, where it does not ask for others."""
+    (here / "typed.py").write_text("def net(classes: int): pass\nassert net.__annotations__ == {'classes': int}\n")
+    check_network("typed.py:net")
+
+
 @pytest.mark.usefixtures("here")
 def test_one_network_for_all_teachers_is_refused() -> None:
     first = build_network("mynet.py:same", *SHAPE)

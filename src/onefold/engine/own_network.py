@@ -110,7 +110,7 @@ def executed(file: Path) -> ModuleType:
     sys.modules[name] = module  # as the import system does: dataclasses and compilers look there
     try:
         with reachable(file.parent), blaming(f"{file} cannot be imported", file.parent):
-            exec(compile(content, str(file), "exec"), vars(module))
+            exec(compile(content, str(file), "exec", dont_inherit=True), vars(module))
         check_neighbours(module, file)
     except BaseException:
         sys.modules.pop(name, None)
