@@ -88,7 +88,7 @@ def test_from_teachers_to_report(trained: Path, mine: Path, capsys: Capture) -> 
     assert main(["evaluate", "teachers", "student", "--health", "--costs", "--subspace", "--device", "cpu"]) == 0
     assert {path.stem for path in mine.glob("student/measurements/*")} == {"health", "costs", "subspace"}
     assert main(["report", ".", "--out", "mine.html"]) == 0
-    assert f"npz:{trained}/mine.npz, mynet.py:Net: 30 test images" in capsys.readouterr().out
+    assert f"npz:{trained}/mine.npz, mynet.py:Net: 30 test examples" in capsys.readouterr().out
     assert main([*from_teachers(mine, trained), *own, "--out", "student"]) == 0
     assert "student is finished; nothing was changed" in capsys.readouterr().err
     assert main(["plan", *words(trained), *own, "--seconds", "0.1"]) == 0
@@ -141,7 +141,7 @@ def test_a_file_that_has_changed(trained: Path, mine: Path, capsys: Capture, ref
         assert main(again) == 2
         told = capsys.readouterr().err
         assert "was begun with another recipe; choose another folder, or undo what differs:\n" in told
-        assert told.endswith("  run.network_content: the file of the network, which has changed\n")
+        assert told.endswith("  run.network_content: the file of the network, or one that it imports, has changed\n")
     shutil.copy(trained / "mynet.py", mine)
     assert main(again) == 0
     # What is only read goes on, if it can, and says so.
@@ -152,7 +152,22 @@ def test_a_file_that_has_changed(trained: Path, mine: Path, capsys: Capture, ref
     for command in ([*from_teachers(mine, trained), "--network", "mlp", "--out", "x"], ["evaluate", "teachers"]):
         told = refused([*command, *(["--costs"] if command[0] == "evaluate" else [])])
         assert "teacher-0/model.safetensors: expected the weights of a Net; size mismatch for conv.weight" in told
-        assert f"{mine}/mynet.py has changed since the run was begun, and its weights no longer fit: undo" in told
+        assert f"{mine}/mynet.py, or a file that it imports, has changed since the run was begun, and its " in told
+        assert told.endswith("weights no longer fit: undo the change")
+
+
+def test_a_file_beside_it_that_has_changed(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """What it imports is the network, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "beside_it.py").write_text("WIDTH = 4\n")
+    (tmp_path / "mynet.py").write_text(f"from beside_it import WIDTH\n{NET}")
+    command = ["train", *words(trained), "--network", "mynet.py:Net", "--out", "teachers"]
+    assert main([*command, "--members", "0"]) == 0
+    (tmp_path / "beside_it.py").write_text("WIDTH = 5\n")
+    assert main(command) == 2
+    assert capsys.readouterr().err.endswith("the file of the network, or one that it imports, has changed\n")
 
 
 def test_a_changed_file_is_told_once(mine: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -162,8 +177,8 @@ def test_a_changed_file_is_told_once(mine: Path, caplog: pytest.LogCaptureFixtur
     assert main(["evaluate", "teachers", "--costs", "--device", "cpu"]) == 0
     said = [record.getMessage() for record in caplog.records if "has changed since" in record.getMessage()]
     assert said == [
-        f"{mine}/mynet.py has changed since the run was begun; the weights still fit, and what the network does with "
-        "them may be something else"
+        f"{mine}/mynet.py, or a file that it imports, has changed since the run was begun; the weights still fit, and "
+        "what the network does with them may be something else"
     ]
 
 

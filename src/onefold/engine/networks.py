@@ -98,7 +98,7 @@ def doubt(about: dict[str, Any]) -> str:
     """A sentence where the file of a run's network is not what it was."""
     if "network_content" not in about or about["network_content"] == recorded(about).content:
         return ""
-    return f"{recorded(about).file} has changed since the run was begun"
+    return f"{recorded(about).file}, or a file that it imports, has changed since the run was begun"
 
 
 def own_made(

@@ -21,6 +21,7 @@ from types import ModuleType
 
 from torch import nn
 
+from onefold.engine.own_sources import content_of
 from onefold.names import unknown
 
 GIVEN = ("classes", "channels", "statistics")  # to parameters of these names
@@ -34,7 +35,7 @@ class Missing(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """What makes the network, the file it is in, and a hash of what is written there."""
+    """What makes the network, the file it is in, and a hash of what is written there and in files that it imports."""
 
     name: str
     file: Path
@@ -73,7 +74,8 @@ def own_network(name: str, file: Path | None = None) -> Own:
             f"network: expected a class or a function in {file} that makes a new network each time, got '{attribute}', "
             f"{kind}"
         )
-    return Own(name, file, content_of(file.read_bytes()), make, wanted_by(make, name), folder)
+    begin = file.parent if in_file(place) else folder_of(place, file)
+    return Own(name, file, content_of(file, begin), make, wanted_by(make, name), folder)
 
 
 def recorded_network(name: str, file: str | None) -> Own:
@@ -102,7 +104,7 @@ def executed(file: Path) -> ModuleType:
     if not file.is_file():
         raise Missing(f"network: there is no file {file}; give the path of a Python file, FILE.py:NAME")
     content = file.read_bytes()
-    name = re.sub(r"\W", "_", file.stem) + "_" + content_of(str(file).encode() + b"\0" + content)
+    name = re.sub(r"\W", "_", file.stem) + "_" + short(str(file).encode() + b"\0" + content)
     if name in sys.modules:
         return sys.modules[name]
     module = ModuleType(name)
@@ -210,5 +212,5 @@ def wanted_by(make: Callable[..., object], name: str) -> tuple[str, ...]:
     return tuple(filled)
 
 
-def content_of(content: bytes) -> str:
+def short(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=8).hexdigest()
