@@ -66,8 +66,11 @@ def own_network(name: str, file: Path | None = None) -> Own:
         file = Path(str(module.__file__))
     make = getattr(module, attribute, None)
     if make is None:
-        there = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-        raise ValueError(f"network: {file} has no '{attribute}'; " + unknown(attribute, there).partition("; ")[2])
+        there = [n for n, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        near = unknown(attribute, [n for n in there if n[0] != "_"] or ["no others"]).partition("; ")[2]
+        script = folder / f"{place}.py"  # whose name a module has that Python found before
+        near = f"write {script.name}:{attribute}" if script.is_file() and script != file else near
+        raise ValueError(f"network: {file} has no '{attribute}'; {near}")
     if isinstance(make, nn.Module) or not callable(make):
         kind = "a network that is made already" if isinstance(make, nn.Module) else f"of type {type(make).__name__}"
         raise ValueError(
@@ -88,7 +91,7 @@ def recorded_network(name: str, file: str | None) -> Own:
         f"command in the folder from which {place} is found"
     )
     if in_file(place) and any((folder / RECORD).exists() for folder in Path(os.path.abspath(place)).parents):
-        raise ValueError(moved)  # from somebody else, perhaps
+        raise ValueError(f"{moved}; one that lies in a run's folder is not executed, for it may be somebody else's")
     try:
         return own_network(name)
     except Missing:
@@ -186,7 +189,7 @@ def blaming(what: str, folder: Path) -> Iterator[None]:
         if isinstance(error, SystemExit):
             remedy = "put what is for a script alone behind if __name__ == '__main__'"
         if isinstance(error, SyntaxError):
-            where, reason = f"{error.filename}, line {error.lineno}", error.msg
+            where, reason = f"{error.filename}, line {error.lineno}" if error.filename else "in no line", error.msg
         else:
             frames = traceback.extract_tb(error.__traceback__)
             own = [f for f in frames if Path(f.filename).is_relative_to(folder) and "site-packages" not in f.filename]
