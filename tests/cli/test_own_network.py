@@ -185,12 +185,25 @@ def test_a_changed_file_is_told_once(mine: Path, caplog: pytest.LogCaptureFixtur
 def test_a_file_that_is_gone(trained: Path, mine: Path, refused: Refused) -> None:
     os.rename("mynet.py", "renamed.py")
     gone = f"network: {mine}/mynet.py, which has the run's Net, is not there any more; put it back, or run the command"
-    assert refused([*from_teachers(mine, trained), "--network", "mlp", "--out", "x"]).startswith(gone)
+    blind = [*from_teachers(mine, trained), "--network", "mlp", "--out", "x", "--data.source", "npz:no/where.npz"]
+    assert refused(blind).startswith(gone)  # before data are read
     assert gone in refused(["evaluate", "teachers", "--costs", "--device", "cpu"])
     assert main(["evaluate", "teachers"]) == 0  # of predictions
     assert main(["report", "teachers"]) == 0
     again = ["train", *words(trained), "--network", "mynet.py:Net", "--out", "teachers"]
     assert refused(again) == f"network: there is no file {mine}/mynet.py; give the path of a Python file, FILE.py:NAME"
+
+
+def test_a_file_that_has_moved_is_taken_from_where_it_is_given(
+    trained: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """By who goes on with its run; its content is compared."""
+    (tmp_path / "elsewhere").mkdir()
+    os.rename("mynet.py", tmp_path / "elsewhere" / "mynet.py")
+    monkeypatch.chdir(tmp_path)
+    command = ["train", *words(trained), "--network", "elsewhere/mynet.py:Net", "--out", f"{mine}/teachers"]
+    assert main(command) == 0
+    assert capsys.readouterr().err.count("is finished; nothing was changed") == 2
 
 
 @pytest.mark.parametrize("verb", ["train", "plan", "distill"])

@@ -86,6 +86,12 @@ def check_network(name: str) -> None:
         own_network(name)
 
 
+def check_recorded(about: dict[str, Any]) -> None:
+    """Refuses the same of a run folder."""
+    if is_own(about.get("network", "")):
+        recorded(about)
+
+
 def identity(name: str) -> dict[str, str]:
     """What a run folder says about a network of the user's own, so that it is found again and known to be the same."""
     if not is_own(name):
