@@ -102,7 +102,7 @@ def distill(request: Distill, out: Console) -> None:
     if world.rank:
         return
     compared = [(name, result.metrics)]
-    if len(list(teachers.glob("teacher-*"))) >= recipe.members:
+    if all(RunFolder(teachers / f"teacher-{m}").finished for m in range(recipe.members)):
         compared.insert(0, ("teachers together", evaluate_run(teachers, recipe.members)))
     out.print(metrics_table(compared))
     for warning in temperature_warnings(compared):
