@@ -210,6 +210,7 @@ def test_a_file_that_has_moved_is_taken_from_where_it_is_given(
 def test_mistakes_are_told_before_data_are_read(verb: str, mine: Path, refused: Refused) -> None:
     given = {"train": ["--out", "new"], "plan": [], "distill": ["--teachers", "teachers", "--out", "new"]}[verb]
     command = [verb, "cifar10", *QUICK, "--data.source", "npz:no/where.npz", *given, "--network"]
+    assert refused([*command, "resnet-50"]) == "network: there is no 'resnet-50'; did you mean 'resnet50'?"
     assert refused([*command, "mynet.py:Nat"]) == f"network: {mine}/mynet.py has no 'Nat'; did you mean 'Net'?"
     changed(mine, "self.norm", "self.nrom")
     assert refused([*command, "mynet.py:Net"]).startswith("npz:no/where.npz: ")  # what it does is seen with data
