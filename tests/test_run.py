@@ -80,7 +80,7 @@ def test_a_network_may_lie_elsewhere_and_may_not_be_another(tmp_path: Path) -> N
     run.begin(recipe("net.py:Net"), about("net.py:Net", "one"), {})
     run.check_same(recipe("../other/net.py:Net"), about("../other/net.py:Net", "one"))
     for name, content, line in (
-        ("net.py:Net", "two", "run.network_content: the file of the network, which has changed"),
+        ("net.py:Net", "two", "run.network_content: the file of the network, or one that it imports, has changed"),
         ("net.py:Other", "one", "network: 'net.py:Net' -> 'net.py:Other'"),
         ("other.py:Net", "one", "network: 'net.py:Net' -> 'other.py:Net'"),
     ):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from onefold.ensemble import BatchEnsemble, Plain, batch_ensemble, collapse
 from onefold.metrics import log_mean_probabilities
-from onefold.names import METHOD_NEEDS, PERTURBATION_NEEDS, MethodNeeds, PerturbationNeeds, named
+from onefold.names import METHOD_NEEDS, PERTURBATION_NEEDS, named
 from onefold.objectives import aekd, cross_entropy, dirichlet_mean, kd, one_to_one, proxy_end2
 from onefold.perturb import confods, gaussian, none, ods, tdiv, tdiv_sdiv
 from onefold.types import Ensemble, Prediction
@@ -49,8 +49,8 @@ def averaged(student: AnyStudent) -> Ensemble:
 
 
 @dataclass(frozen=True)
-class Method(MethodNeeds):
-    """What distinguishes one method from another, beside its name and what it needs.
+class Method:
+    """What distinguishes one method from another.
 
     student: makes the student of a network and the number of teachers.
     objective: a function of student logits, teacher logits and labels; further keywords are hyperparameters.
@@ -58,42 +58,58 @@ class Method(MethodNeeds):
     predict: the one answer, from its logits.
     """
 
+    name: str
     student: Callable[[nn.Module, int, Tensor | None], AnyStudent]
     objective: Callable[..., Tensor]
     serve: Callable[[AnyStudent], Ensemble] = as_it_is
     predict: Prediction = log_mean_probabilities
+    needs_teachers: bool = True
+    has_members: bool = False
 
 
 @dataclass(frozen=True)
-class Perturbing(PerturbationNeeds):
-    """A perturbation, beside its name and what it asks of the others."""
+class Perturbing:
+    """A perturbation and what it asks of the others: so many teachers at least, a student with members."""
 
+    name: str
     perturb: Callable[..., Tensor]
+    teachers: int = 0
+    needs_members: bool = False
     passes: tuple[int, int, int, int] = (0, 0, 0, 0)
     """that finding the direction takes: of teachers forward and back to the images, of members the same"""
+
+
+def shipped(name: str, student: Callable[..., AnyStudent], objective: Callable[..., Tensor], **more: Any) -> Method:
+    """A method of which `names.py` says what it needs."""
+    return Method(**vars(METHOD_NEEDS[name]), student=student, objective=objective, **more)
+
+
+def shipped_perturbation(name: str, perturb: Callable[..., Tensor], **more: Any) -> Perturbing:
+    """The same for a perturbation."""
+    return Perturbing(**vars(PERTURBATION_NEEDS[name]), perturb=perturb, **more)
 
 
 METHODS = {
     method.name: method
     for method in (
-        Method(**vars(METHOD_NEEDS["supervised"]), student=plain, objective=cross_entropy),
-        Method(**vars(METHOD_NEEDS["kd"]), student=plain, objective=kd),
-        Method(**vars(METHOD_NEEDS["aekd"]), student=plain, objective=aekd),
-        Method(**vars(METHOD_NEEDS["proxy-end2"]), student=plain, objective=proxy_end2, predict=dirichlet_mean),
-        Method(**vars(METHOD_NEEDS["be"]), student=be, objective=one_to_one),
-        Method(**vars(METHOD_NEEDS["latentbe"]), student=latent_be, objective=one_to_one, serve=averaged),
+        shipped("supervised", plain, cross_entropy),
+        shipped("kd", plain, kd),
+        shipped("aekd", plain, aekd),
+        shipped("proxy-end2", plain, proxy_end2, predict=dirichlet_mean),
+        shipped("be", be, one_to_one),
+        shipped("latentbe", latent_be, one_to_one, serve=averaged),
     )
 }
 
 PERTURBATIONS = {
     perturbing.name: perturbing
     for perturbing in (
-        Perturbing(**vars(PERTURBATION_NEEDS["none"]), perturb=none),
-        Perturbing(**vars(PERTURBATION_NEEDS["gaussian"]), perturb=gaussian),
-        Perturbing(**vars(PERTURBATION_NEEDS["ods"]), perturb=ods, passes=(1, 1, 0, 0)),
-        Perturbing(**vars(PERTURBATION_NEEDS["confods"]), perturb=confods, passes=(1, 1, 0, 0)),
-        Perturbing(**vars(PERTURBATION_NEEDS["tdiv"]), perturb=tdiv, passes=(2, 1, 0, 0)),
-        Perturbing(**vars(PERTURBATION_NEEDS["tdiv-sdiv"]), perturb=tdiv_sdiv, passes=(2, 1, 2, 1)),
+        shipped_perturbation("none", none),
+        shipped_perturbation("gaussian", gaussian),
+        shipped_perturbation("ods", ods, passes=(1, 1, 0, 0)),
+        shipped_perturbation("confods", confods, passes=(1, 1, 0, 0)),
+        shipped_perturbation("tdiv", tdiv, passes=(2, 1, 0, 0)),
+        shipped_perturbation("tdiv-sdiv", tdiv_sdiv, passes=(2, 1, 2, 1)),
     )
 }
 

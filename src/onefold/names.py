@@ -8,28 +8,46 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 Entry = TypeVar("Entry")
 
 
+class AnyMethod(Protocol):
+    """A method, or what the table here says of it: whether it needs teachers, and whether its student has members."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def needs_teachers(self) -> bool: ...
+    @property
+    def has_members(self) -> bool: ...
+
+
+class AnyPerturbation(Protocol):
+    """A perturbation, likewise: so many teachers at least, a student with members."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def teachers(self) -> int: ...
+    @property
+    def needs_members(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class MethodNeeds:
-    """Whether a method needs teachers, and whether its student has members."""
-
     name: str
-    needs_teachers: bool = field(default=True, kw_only=True)
-    has_members: bool = field(default=False, kw_only=True)
+    needs_teachers: bool = True
+    has_members: bool = False
 
 
 @dataclass(frozen=True)
 class PerturbationNeeds:
-    """What a perturbation asks of the others: so many teachers at least, a student with members."""
-
     name: str
-    teachers: int = field(default=0, kw_only=True)
-    needs_members: bool = field(default=False, kw_only=True)
+    teachers: int = 0
+    needs_members: bool = False
 
 
 METHOD_NEEDS = {
@@ -65,7 +83,7 @@ def perturbation_needs(name: str) -> PerturbationNeeds:
     return named("perturbation", name, PERTURBATION_NEEDS)
 
 
-def check_pair(method: MethodNeeds, perturbation: PerturbationNeeds, members: int) -> None:
+def check_pair(method: AnyMethod, perturbation: AnyPerturbation, members: int) -> None:
     """Refuses a perturbation that makes no sense for the method."""
     if perturbation.teachers and not method.needs_teachers:
         raise ValueError(

@@ -332,7 +332,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
     def told(name: str) -> str:
         if name == CONTENT and name in before and name in now:
-            return "the file of the network, which has changed"  # hashes tell nobody anything
+            return "the file of the network, or one that it imports, has changed"  # hashes tell nobody anything
         return f"{shown(before, name)} -> {shown(now, name)}"
 
     different = [n for n in {**before, **now} if not same(n, before.get(n, MISSING), now.get(n, MISSING))]

@@ -94,6 +94,17 @@ def test_one_teacher_is_trained_and_the_next_command_is_one_that_works(tmp_path:
     assert main(["distill", "digits", "--teachers", str(tmp_path / "teachers"), *words]) == 2
 
 
+def test_a_student_of_labels_does_not_stumble_over_teachers_that_are_not_finished(
+    teachers: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    folder = Path(shutil.copytree(teachers, tmp_path / "teachers"))
+    (folder / "teacher-1" / "result.json").unlink()
+    words = ["--distill.method", "supervised", "--distill.perturbation", "none", "--out", str(tmp_path / "student")]
+    capsys.readouterr()
+    assert main(["distill", "digits", *QUICK, *words, "--teachers", str(folder)]) == 0
+    assert "teachers together" not in capsys.readouterr().out
+
+
 def test_a_folder_of_teachers_grows_and_a_student_may_have_fewer(tmp_path: Path, capsys: Capture) -> None:
     folder, words = tmp_path / "teachers", ["train", "digits", *QUICK[:-1]]
     assert main([*words, "1", "--out", str(folder)]) == 0

@@ -141,7 +141,7 @@ def test_a_file_that_has_changed(trained: Path, mine: Path, capsys: Capture, ref
         assert main(again) == 2
         told = capsys.readouterr().err
         assert "was begun with another recipe; choose another folder, or undo what differs:\n" in told
-        assert told.endswith("  run.network_content: the file of the network, which has changed\n")
+        assert told.endswith("  run.network_content: the file of the network, or one that it imports, has changed\n")
     shutil.copy(trained / "mynet.py", mine)
     assert main(again) == 0
     # What is only read goes on, if it can, and says so.
@@ -152,7 +152,22 @@ def test_a_file_that_has_changed(trained: Path, mine: Path, capsys: Capture, ref
     for command in ([*from_teachers(mine, trained), "--network", "mlp", "--out", "x"], ["evaluate", "teachers"]):
         told = refused([*command, *(["--costs"] if command[0] == "evaluate" else [])])
         assert "teacher-0/model.safetensors: expected the weights of a Net; size mismatch for conv.weight" in told
-        assert f"{mine}/mynet.py has changed since the run was begun, and its weights no longer fit: undo" in told
+        assert f"{mine}/mynet.py, or a file that it imports, has changed since the run was begun, and its " in told
+        assert told.endswith("weights no longer fit: undo the change")
+
+
+def test_a_file_beside_it_that_has_changed(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """What it imports is the network, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "beside_it.py").write_text("WIDTH = 4\n")
+    (tmp_path / "mynet.py").write_text(f"from beside_it import WIDTH\n{NET}")
+    command = ["train", *words(trained), "--network", "mynet.py:Net", "--out", "teachers"]
+    assert main([*command, "--members", "0"]) == 0
+    (tmp_path / "beside_it.py").write_text("WIDTH = 5\n")
+    assert main(command) == 2
+    assert capsys.readouterr().err.endswith("the file of the network, or one that it imports, has changed\n")
 
 
 def test_a_changed_file_is_told_once(mine: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -162,15 +177,16 @@ def test_a_changed_file_is_told_once(mine: Path, caplog: pytest.LogCaptureFixtur
     assert main(["evaluate", "teachers", "--costs", "--device", "cpu"]) == 0
     said = [record.getMessage() for record in caplog.records if "has changed since" in record.getMessage()]
     assert said == [
-        f"{mine}/mynet.py has changed since the run was begun; the weights still fit, and what the network does with "
-        "them may be something else"
+        f"{mine}/mynet.py, or a file that it imports, has changed since the run was begun; the weights still fit, and "
+        "what the network does with them may be something else"
     ]
 
 
 def test_a_file_that_is_gone(trained: Path, mine: Path, refused: Refused) -> None:
     os.rename("mynet.py", "renamed.py")
     gone = f"network: {mine}/mynet.py, which has the run's Net, is not there any more; put it back, or run the command"
-    assert refused([*from_teachers(mine, trained), "--network", "mlp", "--out", "x"]).startswith(gone)
+    blind = [*from_teachers(mine, trained), "--network", "mlp", "--out", "x", "--data.source", "npz:no/where.npz"]
+    assert refused(blind).startswith(gone)  # before data are read
     assert gone in refused(["evaluate", "teachers", "--costs", "--device", "cpu"])
     assert main(["evaluate", "teachers"]) == 0  # of predictions
     assert main(["report", "teachers"]) == 0
@@ -178,10 +194,23 @@ def test_a_file_that_is_gone(trained: Path, mine: Path, refused: Refused) -> Non
     assert refused(again) == f"network: there is no file {mine}/mynet.py; give the path of a Python file, FILE.py:NAME"
 
 
+def test_a_file_that_has_moved_is_taken_from_where_it_is_given(
+    trained: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """By who goes on with its run; its content is compared."""
+    (tmp_path / "elsewhere").mkdir()
+    os.rename("mynet.py", tmp_path / "elsewhere" / "mynet.py")
+    monkeypatch.chdir(tmp_path)
+    command = ["train", *words(trained), "--network", "elsewhere/mynet.py:Net", "--out", f"{mine}/teachers"]
+    assert main(command) == 0
+    assert capsys.readouterr().err.count("is finished; nothing was changed") == 2
+
+
 @pytest.mark.parametrize("verb", ["train", "plan", "distill"])
 def test_mistakes_are_told_before_data_are_read(verb: str, mine: Path, refused: Refused) -> None:
     given = {"train": ["--out", "new"], "plan": [], "distill": ["--teachers", "teachers", "--out", "new"]}[verb]
     command = [verb, "cifar10", *QUICK, "--data.source", "npz:no/where.npz", *given, "--network"]
+    assert refused([*command, "resnet-50"]) == "network: there is no 'resnet-50'; did you mean 'resnet50'?"
     assert refused([*command, "mynet.py:Nat"]) == f"network: {mine}/mynet.py has no 'Nat'; did you mean 'Net'?"
     changed(mine, "self.norm", "self.nrom")
     assert refused([*command, "mynet.py:Net"]).startswith("npz:no/where.npz: ")  # what it does is seen with data

@@ -85,7 +85,11 @@ def test_help_and_no_words_at_all(capsys: Capture) -> None:
 
 
 def test_help_as_a_word(capsys: Capture) -> None:
-    for words, same in ((["help"], ["--help"]), (["help", "plan"], ["plan", "--help"])):
+    for words, same in (
+        (["help"], ["--help"]),
+        (["help", "plan"], ["plan", "--help"]),
+        (["help", "plan", "imagenet"], ["plan", "imagenet", "--help"]),
+    ):
         assert main(words) == main(same) == 0
         told = capsys.readouterr().out
         assert told[: len(told) // 2] == told[len(told) // 2 :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import sys
 from collections.abc import Iterator
@@ -171,6 +172,12 @@ def test_what_was_made_can_be_copied_and_pickled() -> None:
         ("absent.py:Net", "network: {}/absent.py cannot be imported: ModuleNotFoundError: No module named 'nosuch' "),
         ("absent:Net", "network: absent cannot be imported: ModuleNotFoundError: No module named 'nosuch' ({}/absent"),
         ("script.py:Net", "network: {}/script.py cannot be imported: SystemExit: 2 ({0}/script.py, line 2); put what "),
+        (
+            "nulls.py:Net",
+            "network: {}/nulls.py cannot be imported: SyntaxError: source code string cannot contain null ",
+        ),
+        ("glob:Net", "network: {stdlib}/glob.py has no 'Net'; write glob.py:Net"),
+        ("empty.py:Net", "network: {}/empty.py has no 'Net'; there are no others"),
         ("inside.py:Net", "network: {}/inside.py cannot be imported: ImportError: attempted relative import with no "),
     ],
 )
@@ -180,10 +187,15 @@ def test_refused_before_anything_is_read(name: str, sentence: str, here: Path) -
     (here / "syntax.py").write_text("x = (\n")
     (here / "absent.py").write_text("import nosuch\n")
     (here / "script.py").write_text("import sys\nsys.exit(2)\n")
+    (here / "nulls.py").write_bytes(b"\0")
+    (here / "glob.py").write_text(FILE)
+    (here / "empty.py").write_text("_hidden = print\n")
     (here / "inside.py").write_text("from .other import Net\n")
     with pytest.raises(ValueError) as caught:
         check_network(name)
-    assert str(caught.value).startswith(sentence.replace("{}", "{0}").format(here))
+    stdlib = Path(inspect.getfile(inspect)).parent
+    assert str(caught.value).startswith(sentence.replace("{}", "{0}").format(here, stdlib=stdlib))
+    assert "None" not in str(caught.value)
     before = {"broken": "other.py, line 3); mend it", "inside": "name it as a module of its package"}
     assert before.get(name.partition(".")[0], "") in str(caught.value)
 
@@ -207,6 +219,12 @@ def test_refused_when_it_is_made(name: str, sentence: str, here: Path) -> None:
     ends = {"ten": "got [2, 10]; give it a parameter 'classes', which is filled in", "flat": "got [2]; let it answer"}
     ends["pair"] = "got a tuple; let it answer logits [B, K] alone"
     assert ends.get(name, "") in str(caught.value)
+
+
+def test_a_file_is_compiled_as_it_would_be_by_itself(here: Path) -> None:
+    """With annotations that are types, where it does not ask for others."""
+    (here / "typed.py").write_text("def net(classes: int): pass\nassert net.__annotations__ == {'classes': int}\n")
+    check_network("typed.py:net")
 
 
 @pytest.mark.usefixtures("here")
@@ -287,7 +305,7 @@ def test_a_run_folder_brings_no_code(file: str | None, here: Path) -> None:
     (here / "given").mkdir()
     (here / "given" / "net.py").write_text("raise AssertionError('executed')")
     (here / "given" / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match="is not there any more"):
+    with pytest.raises(ValueError, match=r"is not there any more; .*one that lies in a run's folder is not executed"):
         network_of(recorded)
 
 

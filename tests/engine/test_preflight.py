@@ -182,3 +182,9 @@ def test_a_part_of_a_data_set_that_makes_other_labels_is_taken_at_its_word(make_
     assert notes(make_job, val=Coarse(fine, list(range(48)))) == []
     with pytest.raises(ValueError, match="val: labels: expected classes 0 to 2"):
         notes(make_job, val=Subset(fine, list(range(48))))
+
+
+def test_a_network_without_weights_to_train_is_refused(make_job: Any) -> None:
+    job = make_job("kd", "none")
+    with pytest.raises(ValueError, match="net: expected weights to train, got none that require a gradient; do not"):
+        prepare(dataclasses.replace(job, net=job.net.requires_grad_(False)))

@@ -143,6 +143,24 @@ def test_other_data_or_networks_are_tables_of_their_own(tmp_path: Path) -> None:
     assert [section.network for section in sections(collect([tmp_path])[0])] == ["wrn28x1", "mlp"]
 
 
+def test_networks_of_ones_own_are_known_by_what_their_files_say(tmp_path: Path) -> None:
+    """Teachers that were added from another folder are of one ensemble; those of a file that was edited are not."""
+    contents = {"before": ("a" * 16, "net.py:Net", "../net.py:Net"), "edited": ("b" * 16, "net.py:Net", "net.py:Net")}
+    for folder, (content, *names) in contents.items():
+        for m, name in enumerate(names):
+            run = RunFolder(tmp_path / folder / f"teacher-{m}")
+            write_run(run.path, dataclasses.replace(recipe_with(), network=name), m, teacher=True)
+            run.write_json("run.json", run.about | {"network": name, "network_content": content})
+    answers, notes = collect([tmp_path])
+    (section,) = sections(answers)
+    assert notes == []
+    assert section.network == "net.py:Net"
+    files = [f"(network file {letter * 8})" for letter in "ab"]
+    assert [row.label for row in section.rows] == [
+        f"{n} {f}" for n in ("single network", "ensemble of 2") for f in files
+    ]
+
+
 def test_bins_of_a_row_are_those_of_all_its_answers(tmp_path: Path) -> None:
     both = Classification(CLASSES)
     for seed in range(2):

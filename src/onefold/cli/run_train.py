@@ -16,7 +16,7 @@ from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.distributed import World, device_here, world_here
 from onefold.engine.event_files import check_log
-from onefold.engine.networks import check_network, identity
+from onefold.engine.networks import check_network, check_recorded, identity
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
 from onefold.methods import method_named
@@ -90,7 +90,10 @@ def distill(request: Distill, out: Console) -> None:
     source = None
     if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
         if method_named(recipe.distill.method).needs_teachers:
-            teacher_runs(teachers, recipe.members)  # refused before data are read, where they are not finished
+            for run in teacher_runs(
+                teachers, recipe.members
+            ):  # refused before data are read, where one is not finished
+                check_recorded(run.about)
         world.first(lambda: check_places([RunFolder(folder)]))
         source = world.in_turn(lambda: source_of(recipe))
         say(summary(recipe, source, student=True))
@@ -99,7 +102,7 @@ def distill(request: Distill, out: Console) -> None:
     if world.rank:
         return
     compared = [(name, result.metrics)]
-    if len(list(teachers.glob("teacher-*"))) >= recipe.members:
+    if all(RunFolder(teachers / f"teacher-{m}").finished for m in range(recipe.members)):
         compared.insert(0, ("teachers together", evaluate_run(teachers, recipe.members)))
     out.print(metrics_table(compared))
     for warning in temperature_warnings(compared):

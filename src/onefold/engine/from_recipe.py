@@ -226,7 +226,7 @@ def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progr
     if recorded is None:
         return None
     progress.message(f"{run.path} is finished; nothing was changed")
-    net, example = network_of(recorded)
+    net, example = network_of(recorded | identity(recipe.network))  # the file as it was given now, which may have moved
     method = method_named(recorded["method"])
     return finished_result(run, served_network(method, method.student(net, recorded["members"], example)), world)
 

@@ -15,6 +15,7 @@ from onefold.models import ChannelStatistics, Standardize, mlp, wide_resnet
 from onefold.names import unknown
 
 NAMES = ("wrn28x1", "wrn28x4", "resnet18-small", "resnet50", "mlp")
+WIDE = r"wrn(\d+)x(\d+)"
 MADE: WeakSet[nn.Module] = WeakSet()  # of the user's own
 
 
@@ -33,7 +34,7 @@ def build_network(
         return own_made(own_network(name), classes, statistics, image_size)
     mean, std = statistics
     channels = ChannelStatistics(tuple(mean), tuple(std))
-    wide = re.fullmatch(r"wrn(\d+)x(\d+)", name)
+    wide = re.fullmatch(WIDE, name)
     if name != "mlp" and (wide or name in NAMES) and image_size is not None and len(image_size) != 2:
         raise ValueError(
             f"network: '{name}' is for images, and the examples are of shape {list(image_size)}; use 'mlp'"
@@ -53,8 +54,12 @@ def build_network(
         return nn.Sequential(Standardize(channels.mean, channels.std), nn.Flatten(), *flat)
     if name == "mlp":
         return mlp(channels.channels, classes, statistics=channels)
+    raise ValueError(not_there(name))
+
+
+def not_there(name: str) -> str:
     own = "; a network of your own is FILE.py:NAME" if "." in name or "/" in name else ""
-    raise ValueError(f"network: {unknown(name, NAMES)}{own}")
+    return f"network: {unknown(name, NAMES)}{own}"
 
 
 def network_of(about: dict[str, Any]) -> tuple[nn.Module, Tensor]:
@@ -81,9 +86,17 @@ def recorded(about: dict[str, Any]) -> Own:
 
 
 def check_network(name: str) -> None:
-    """Refuses a network of the user's own that cannot be found, before data are read."""
+    """Refuses a network that cannot be found, before data are read."""
     if is_own(name):
         own_network(name)
+    elif name not in NAMES and not re.fullmatch(WIDE, name):
+        raise ValueError(not_there(name))
+
+
+def check_recorded(about: dict[str, Any]) -> None:
+    """Refuses the same of a run folder."""
+    if is_own(about.get("network", "")):
+        recorded(about)
 
 
 def identity(name: str) -> dict[str, str]:
@@ -98,7 +111,7 @@ def doubt(about: dict[str, Any]) -> str:
     """A sentence where the file of a run's network is not what it was."""
     if "network_content" not in about or about["network_content"] == recorded(about).content:
         return ""
-    return f"{recorded(about).file} has changed since the run was begun"
+    return f"{recorded(about).file}, or a file that it imports, has changed since the run was begun"
 
 
 def own_made(

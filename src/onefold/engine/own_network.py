@@ -21,6 +21,7 @@ from types import ModuleType
 
 from torch import nn
 
+from onefold.engine.own_sources import content_of
 from onefold.names import unknown
 
 GIVEN = ("classes", "channels", "statistics")  # to parameters of these names
@@ -34,7 +35,7 @@ class Missing(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """What makes the network, the file it is in, and a hash of what is written there."""
+    """What makes the network, the file it is in, and a hash of what is written there and in files that it imports."""
 
     name: str
     file: Path
@@ -65,15 +66,19 @@ def own_network(name: str, file: Path | None = None) -> Own:
         file = Path(str(module.__file__))
     make = getattr(module, attribute, None)
     if make is None:
-        there = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-        raise ValueError(f"network: {file} has no '{attribute}'; " + unknown(attribute, there).partition("; ")[2])
+        there = [n for n, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        near = unknown(attribute, [n for n in there if n[0] != "_"] or ["no others"]).partition("; ")[2]
+        script = folder / f"{place}.py"  # whose name a module has that Python found before
+        near = f"write {script.name}:{attribute}" if script.is_file() and script != file else near
+        raise ValueError(f"network: {file} has no '{attribute}'; {near}")
     if isinstance(make, nn.Module) or not callable(make):
         kind = "a network that is made already" if isinstance(make, nn.Module) else f"of type {type(make).__name__}"
         raise ValueError(
             f"network: expected a class or a function in {file} that makes a new network each time, got '{attribute}', "
             f"{kind}"
         )
-    return Own(name, file, content_of(file.read_bytes()), make, wanted_by(make, name), folder)
+    begin = file.parent if in_file(place) else folder_of(place, file)
+    return Own(name, file, content_of(file, begin), make, wanted_by(make, name), folder)
 
 
 def recorded_network(name: str, file: str | None) -> Own:
@@ -86,7 +91,7 @@ def recorded_network(name: str, file: str | None) -> Own:
         f"command in the folder from which {place} is found"
     )
     if in_file(place) and any((folder / RECORD).exists() for folder in Path(os.path.abspath(place)).parents):
-        raise ValueError(moved)  # from somebody else, perhaps
+        raise ValueError(f"{moved}; one that lies in a run's folder is not executed, for it may be somebody else's")
     try:
         return own_network(name)
     except Missing:
@@ -102,7 +107,7 @@ def executed(file: Path) -> ModuleType:
     if not file.is_file():
         raise Missing(f"network: there is no file {file}; give the path of a Python file, FILE.py:NAME")
     content = file.read_bytes()
-    name = re.sub(r"\W", "_", file.stem) + "_" + content_of(str(file).encode() + b"\0" + content)
+    name = re.sub(r"\W", "_", file.stem) + "_" + short(str(file).encode() + b"\0" + content)
     if name in sys.modules:
         return sys.modules[name]
     module = ModuleType(name)
@@ -110,7 +115,7 @@ def executed(file: Path) -> ModuleType:
     sys.modules[name] = module  # as the import system does: dataclasses and compilers look there
     try:
         with reachable(file.parent), blaming(f"{file} cannot be imported", file.parent):
-            exec(compile(content, str(file), "exec"), vars(module))
+            exec(compile(content, str(file), "exec", dont_inherit=True), vars(module))
         check_neighbours(module, file)
     except BaseException:
         sys.modules.pop(name, None)
@@ -184,7 +189,7 @@ def blaming(what: str, folder: Path) -> Iterator[None]:
         if isinstance(error, SystemExit):
             remedy = "put what is for a script alone behind if __name__ == '__main__'"
         if isinstance(error, SyntaxError):
-            where, reason = f"{error.filename}, line {error.lineno}", error.msg
+            where, reason = f"{error.filename}, line {error.lineno}" if error.filename else "in no line", error.msg
         else:
             frames = traceback.extract_tb(error.__traceback__)
             own = [f for f in frames if Path(f.filename).is_relative_to(folder) and "site-packages" not in f.filename]
@@ -210,5 +215,5 @@ def wanted_by(make: Callable[..., object], name: str) -> tuple[str, ...]:
     return tuple(filled)
 
 
-def content_of(content: bytes) -> str:
+def short(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=8).hexdigest()

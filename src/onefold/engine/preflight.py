@@ -76,6 +76,8 @@ def check_loaders(job: Job) -> None:
 
 def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tensor) -> int:
     """Asks everybody once, without leaving a trace, and returns the number of classes."""
+    if not any(parameter.requires_grad for parameter in student.parameters()):
+        raise ValueError("net: expected weights to train, got none that require a gradient; do not freeze all of them")
     with torch.no_grad():
         with blaming("net", x):
             answers = student.at_rest(x)

@@ -18,7 +18,6 @@ from onefold.engine.evaluate import answers_of_all, metrics_of
 from onefold.engine.keeper import Keeper
 from onefold.engine.loop import Position
 from onefold.engine.measure.store import Measurements, fingerprint
-from onefold.engine.networks import doubt
 from onefold.engine.training import Training
 from onefold.ensemble import BatchEnsemble, Plain
 from onefold.methods import AnyStudent, Method
@@ -125,7 +124,7 @@ def finished_result(run: RunFolder, network: nn.Module, world: World = ALONE) ->
     """The result of a finished run; `network` is one of its architecture, whose weights are replaced."""
 
     def read() -> tuple[dict[str, Tensor], dict[str, Any]]:
-        load_network(run.model, network, doubt(run.about))
+        load_network(run.model, network)
         return dict(network.state_dict()), run.result
 
     weights, record = world.first(read)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from onefold.metrics.threads import one_thread
@@ -157,6 +157,8 @@ def setting_of(recipe: dict[str, Any], about: dict[str, Any]) -> tuple[dict[str,
         record |= {"teachers": about.get("teachers_are")}  # other teachers are another experiment
     else:
         record = leaves(from_dict(recipe))
+        if "network_content" in about:  # a user's own: the same wherever its file lies, another where that has changed
+            record |= {"network": PurePath(record["network"]).name, "network file": about["network_content"][:8]}
     return {name: value for name, value in record.items() if name not in REPEATED}, int(record.get("seed", 0))
 
 
