@@ -48,6 +48,10 @@ def lazy():
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
 
 
+def usual(in_channels, num_classes=10):
+    return nn.Sequential(nn.Conv2d(in_channels, 4, 8), nn.Flatten(), nn.Linear(4, num_classes))
+
+
 def any_(**options):
     assert not options
     return plain()
@@ -127,6 +131,8 @@ def test_parameters_are_filled_in_by_name_and_no_others(here: Path) -> None:
     assert net(torch.rand(5, 3, 8, 8)).shape == (5, 3)
     assert isinstance(build_network(f"{here}/mynet.py:plain", *SHAPE), nn.Sequential)
     assert isinstance(build_network("mynet.py:any_", *SHAPE), nn.Sequential)
+    assert shown("mynet.py:usual", 3, STATISTICS) == "mynet.py:usual(num_classes=3, in_channels=3)"
+    assert build_network("mynet.py:usual", *SHAPE)(torch.rand(5, 3, 8, 8)).shape == (5, 3)
     assert shown("mynet.py:Net", 3, STATISTICS) == "mynet.py:Net(classes=3, channels=3, statistics=...)"
     assert (shown("mynet.py:plain", 3, STATISTICS), shown("mlp", 3, STATISTICS)) == ("mynet.py:plain()", "mlp")
 
@@ -163,7 +169,7 @@ def test_what_was_made_can_be_copied_and_pickled() -> None:
         ("mynet.py:Nett", "network: {}/mynet.py has no 'Nett'; did you mean 'Net'?"),
         ("mynet.py:number", "network: expected a class or a function in {}/mynet.py that makes a new network each "),
         ("mynet.py:ONE", "network: expected a class or a function in {}/mynet.py that makes a new network each time, "),
-        ("mynet.py:needy", "network: 'mynet.py:needy' needs depth, width, and only classes, channels, statistics are "),
+        ("mynet.py:needy", "network: 'mynet.py:needy' needs depth, width, and only classes, num_classes, channels, "),
         ("mynet.py:only", "network: 'mynet.py:only' needs classes, and only "),
         ("nomodule:Net", "network: there is no module nomodule in {}, nor among those installed"),
         ("nopackage.mynet:Net", "network: there is no module nopackage.mynet in {}, nor among those installed"),
@@ -204,7 +210,7 @@ def test_refused_before_anything_is_read(name: str, sentence: str, here: Path) -
     ("name", "sentence"),
     [
         ("nothing", "network: expected 'mynet.py:nothing' to make a torch.nn.Module, got NoneType"),
-        ("fails", "network: 'mynet.py:fails' cannot be made: KeyError: 'depth' ({}/mynet.py, line 55); mend it"),
+        ("fails", "network: 'mynet.py:fails' cannot be made: KeyError: 'depth' ({}/mynet.py, line 59); mend it"),
         ("ten", "network: expected 'mynet.py:ten' to answer [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
         ("pair", "network: expected 'mynet.py:pair' to answer [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
         ("flat", "network: expected 'mynet.py:flat' to answer [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
@@ -216,7 +222,10 @@ def test_refused_when_it_is_made(name: str, sentence: str, here: Path) -> None:
     with pytest.raises(ValueError) as caught:
         build_network(f"mynet.py:{name}", *SHAPE)
     assert str(caught.value).startswith(sentence.format(here))
-    ends = {"ten": "got [2, 10]; give it a parameter 'classes', which is filled in", "flat": "got [2]; let it answer"}
+    ends = {
+        "ten": "got [2, 10]; give it a parameter 'classes' or 'num_classes', which is",
+        "flat": "got [2]; let it answer",
+    }
     ends["pair"] = "got a tuple; let it answer logits [B, K] alone"
     assert ends.get(name, "") in str(caught.value)
 

@@ -133,7 +133,8 @@ def own_made(
 
 def own_arguments(own: Own, classes: int, statistics: Sequence[Sequence[float]]) -> dict[str, Any]:
     mean, std = statistics
-    every = {"classes": classes, "channels": len(mean), "statistics": ChannelStatistics(tuple(mean), tuple(std))}
+    counts = {"classes": classes, "num_classes": classes, "channels": len(mean), "in_channels": len(mean)}
+    every = counts | {"statistics": ChannelStatistics(tuple(mean), tuple(std))}
     return {name: every[name] for name in own.wanted}
 
 
@@ -150,7 +151,8 @@ def check_answers(own: Own, net: nn.Module, x: Tensor, classes: int) -> None:
     if tensor and list(logits.shape) == wanted:
         return
     counted = tensor and logits.dim() == 2
-    remedy = "give it a parameter 'classes', which is filled in" if counted else "let it answer logits [B, K] alone"
+    filled = "give it a parameter 'classes' or 'num_classes', which is filled in"
+    remedy = filled if counted else "let it answer logits [B, K] alone"
     raise ValueError(
         f"network: expected '{own.name}' to answer {wanted} for inputs {list(x.shape)}, a logit for each of the "
         f"{classes} classes, got {list(logits.shape) if tensor else f'a {type(logits).__name__}'}; {remedy}"

@@ -24,7 +24,7 @@ from torch import nn
 from onefold.engine.own_sources import content_of
 from onefold.names import unknown
 
-GIVEN = ("classes", "channels", "statistics")  # to parameters of these names
+GIVEN = ("classes", "num_classes", "channels", "in_channels", "statistics")  # to parameters of these names
 FOLDERS: set[Path] = set()  # of files that were executed here
 RECORD = "run.json"  # what tells a run folder
 
