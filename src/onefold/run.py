@@ -31,9 +31,11 @@ from onefold.predictions import Labels, Logits, whole, write_plain
 ASIDE = ".writing"
 # Where a run happens and how its data get there; what comes out is the same.
 FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes", "run.teachers"}
-FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by", "run.network_file"}
+FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by"}
+FREE |= {"run.network_file", "run.data_place"}
 NETWORKS = ("network", "run.network")
 CONTENT = "run.network_content"
+DATA, PLACE = ("data.source", "run.data"), "run.data_place"
 RATES = "run.optimizer.groups"
 PROBE = 1 << 16  # bytes
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -337,6 +339,8 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
     different = [n for n in {**before, **now} if not same(n, before.get(n, MISSING), now.get(n, MISSING))]
     teacher = before.get("run.kind") == now.get("run.kind") == "teacher"
+    if before.get(PLACE) is not None and before[PLACE] == now.get(PLACE):
+        different = [n for n in different if n not in DATA]  # the same file by another path
     return [f"{n}: {told(n)}" for n in different if not free(n, teacher)]
 
 

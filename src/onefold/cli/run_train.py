@@ -16,7 +16,8 @@ from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.distributed import World, device_here, world_here
 from onefold.engine.event_files import check_log
-from onefold.engine.networks import check_network, check_recorded, identity
+from onefold.engine.from_recipe import places
+from onefold.engine.networks import check_network, check_recorded
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
 from onefold.methods import method_named
@@ -115,7 +116,7 @@ def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str,
     """Whether all runs are done, so that nobody has to look at the data; a folder of another recipe is refused."""
     runs = [RunFolder(folder) for folder in folders]
     for run, about in zip(runs, abouts, strict=True):
-        run.check_same(to_dict(recipe), run.about | about | identity(recipe.network))
+        run.check_same(to_dict(recipe), run.about | about | places(recipe))
     return all(run.finished for run in runs)
 
 

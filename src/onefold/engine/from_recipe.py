@@ -10,6 +10,7 @@ import torch
 
 from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
+from onefold.data.place import place_of
 from onefold.engine.abreast import Going, Together, abreast, alone
 from onefold.engine.at_once import at_once, room_on
 from onefold.engine.conduct import COPIES, conducting, size_of
@@ -180,7 +181,12 @@ def described(recipe: Recipe, source: Source) -> dict[str, Any]:
         "statistics": [list(moments) for moments in source.statistics],
         "image_size": list(source.image_size),
         "class_names": list(source.classes),
-    } | identity(recipe.network)
+    } | places(recipe)
+
+
+def places(recipe: Recipe) -> dict[str, Any]:
+    """Where the data and a network of the user's own lie now."""
+    return {"data_place": place_of(recipe.data.source)} | identity(recipe.network)
 
 
 def job_of(
@@ -219,7 +225,7 @@ def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progr
     """The result of a finished run, without a look at the data; a folder of another recipe is refused."""
 
     def read() -> dict[str, Any] | None:
-        run.check_same(to_dict(recipe), run.about | about | identity(recipe.network))
+        run.check_same(to_dict(recipe), run.about | about | places(recipe))
         return run.about if run.finished else None
 
     recorded = world.first(read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -157,9 +158,16 @@ def setting_of(recipe: dict[str, Any], about: dict[str, Any]) -> tuple[dict[str,
         record |= {"teachers": about.get("teachers_are")}  # other teachers are another experiment
     else:
         record = leaves(from_dict(recipe))
+        if place := about.get("data_place"):  # one file, by whatever path
+            record["data.source"] = f"{record['data.source'].partition(':')[0]}:{shortest(place)}"
         if "network_content" in about:  # a user's own: the same wherever its file lies, another where that has changed
             record |= {"network": PurePath(record["network"]).name, "network file": about["network_content"][:8]}
     return {name: value for name, value in record.items() if name not in REPEATED}, int(record.get("seed", 0))
+
+
+def shortest(place: str) -> str:
+    """A path from the root, or from the working directory where that is shorter."""
+    return min(place, os.path.relpath(place), key=len)
 
 
 def reached(folder: RunFolder, about: dict[str, Any]) -> str:

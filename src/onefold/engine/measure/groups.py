@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
+from onefold.data.place import found_again, place_of
 from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted
 from onefold.engine.measure.subject import Folder, is_teachers
@@ -33,7 +34,8 @@ def data_of(folder: Folder, options: DataOptions) -> Hashable:
         run = runs_of(folder)[0]
         about, data = run.about, from_dict(run.recipe).data
         form = tuple(about["class_names"]), tuple(about["image_size"]), len(about["statistics"][0])
-        return data.source, options.root_of(data), options.skips(data), form
+        source = found_again(data.source, about.get("data_place"))
+        return place_of(source) or source, options.root_of(data), options.skips(data), form
     except (ValueError, OSError, LookupError, TypeError):
         return folder
 

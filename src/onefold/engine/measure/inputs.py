@@ -15,6 +15,7 @@ from torch import Tensor
 from onefold.data import Arrays, Augmentation, Loader, Source, Split, StreamLoader, load, loader_for
 from onefold.data.options import Progress
 from onefold.data.outside import outside
+from onefold.data.place import found_again
 from onefold.data.sample import sample
 from onefold.data.view import transforms
 from onefold.engine.from_recipe import SPLIT_SEED
@@ -63,7 +64,8 @@ class RunData:
             data, about = self.subject.recipe.data, self.subject.about
             skip = self.options.skips(data)
             given: dict[str, Any] = {"seed": SPLIT_SEED, "skip_unreadable": skip, "download": self.options.download}
-            source = load(data.source, self.root, progress=self.progress, **given)
+            spec = found_again(data.source, about.get("data_place"))
+            source = load(spec, self.root, progress=self.progress, **given)
             if list(source.classes) != about["class_names"] or list(source.image_size) != about["image_size"]:
                 raise ValueError(
                     f"the run was trained on {data.source} with {len(about['class_names'])} classes, and what is found "

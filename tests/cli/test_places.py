@@ -1,0 +1,78 @@
+"""Runs of data that are named by a path, used from another folder than the one they were begun in."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onefold.cli import main
+from onefold.data.place import found_again, place_of
+
+Capture = pytest.CaptureFixture[str]
+QUICK = ["--network", "mlp", "--epochs", "1", "--optim.warmup-epochs", "0", "--recipe.members", "2"]
+
+
+def words(path: str, out: str) -> list[str]:
+    return ["cifar10", *QUICK, "--device", "cpu", "--data.source", f"npz:{path}", "--out", out]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with data, and one of two teachers; another folder is the working directory afterwards."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    draws = np.random.default_rng(0)
+    x, y = draws.integers(0, 256, (120, 8, 8, 3), dtype=np.uint8), np.arange(120) % 3
+    np.savez(folder / "mine.npz", train_x=x[:90], train_y=y[:90], test_x=x[90:], test_y=y[90:])
+    monkeypatch.chdir(folder)
+    assert main(["train", *words("mine.npz", "teachers"), "--members", "0"]) == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return folder
+
+
+def test_the_same_file_by_another_path_goes_on(project: Path, capsys: Capture) -> None:
+    there = "../project/teachers"
+    assert main(["train", *words("../project/mine.npz", there)]) == 0
+    assert "teacher-0 is finished" in capsys.readouterr().err
+    assert main(["train", *words(f"{project}/mine.npz", there)]) == 0
+    assert capsys.readouterr().err.count("is finished; nothing was changed") == 2
+    assert main(["report", there]) == 0
+    told = capsys.readouterr().out
+    assert "npz:../project/mine.npz, mlp: 30 test examples" in told
+    assert "ensemble of 2" in told  # teachers of one file
+
+
+def test_another_file_is_another_recipe(project: Path, capsys: Capture) -> None:
+    shutil.copy(project / "mine.npz", "mine.npz")
+    for place in ("./mine.npz", f"{Path.cwd()}/mine.npz"):
+        assert main(["train", *words(place, "../project/teachers")]) == 2
+        assert f"data.source: 'npz:mine.npz' -> 'npz:{place}'" in capsys.readouterr().err
+
+
+def test_what_asks_networks_again_finds_the_data(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["train", *words("../project/mine.npz", "../project/teachers")]) == 0
+    distill = [*words("../project/mine.npz", "student"), "--distill.method", "latentbe", "--recipe.members", "2"]
+    assert main(["distill", *distill, "--distill.perturbation", "none", "--teachers", "../project/teachers"]) == 0
+    monkeypatch.chdir(project.parent)  # where there is neither mine.npz nor ../project/mine.npz
+    assert main(["evaluate", "elsewhere/student", "--health"]) == 0
+    shutil.rmtree("elsewhere/student/measurements")
+    (project / "mine.npz").rename(project / "yours.npz")
+    assert main(["evaluate", "elsewhere/student", "--health"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder"])
+def test_a_source_is_found_again(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    place = place_of(f"{kind}:data")
+    assert place == str(tmp_path / "data")
+    assert found_again(f"{kind}:data", "/no/where") == f"{kind}:data"
+    assert found_again(f"{kind}:data", str(tmp_path)) == f"{kind}:data"  # by its name first
+    assert found_again(f"{kind}:other", place) == f"{kind}:{place}"
+    assert found_again(f"{kind}:other", f"{place}/gone") == f"{kind}:other"  # is refused by the name that was given
+    assert found_again(f"{kind}:other", None) == f"{kind}:other"
+    assert (place_of("cifar10"), found_again("cifar10", place), place_of("hf:a/b")) == (None, "cifar10", None)
