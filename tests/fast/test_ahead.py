@@ -139,13 +139,12 @@ def test_a_pass_that_asks_runs_no_kernel_and_leaves_none_to_compile(
     for mine, theirs in zip(found, expected, strict=True):
         assert torch.equal(mine, theirs)  # the descriptions stood in
     asked = list(gpu.compiled)
-    # A thread may fail now and then, of two that compile the same kernel on a busy machine for one, and says so.
-    failed = [record.getMessage() for record in caplog.records if record.name == ahead.__name__]
-    assert len(asked) + len(failed) > 5
-    assert len(asked) > 2
+    assert len(asked) > 5
     assert all(thread.startswith(ahead.NAME) for _, thread in asked)
     assert sorted(gpu.loaded) == sorted(name for name, _ in asked)
     gradients(made, x)
+    # On a machine that is out of memory or processes a thread may fail, and says so.
+    failed = [record.getMessage() for record in caplog.records if record.name == ahead.__name__]
     assert len(gpu.compiled) <= len(asked) + len(failed), (gpu.compiled[len(asked) :], failed)
     assert set(gpu.launched) == {name for name, _ in gpu.compiled}
     assert not ahead.only_asked()
@@ -210,6 +209,28 @@ def test_convolutions_are_asked_for_and_computed(gpu: Absent, monkeypatch: pytes
     convolve()
     assert sorted(gpu.launched) == asked
     assert len(gpu.compiled) == len(asked)
+
+
+def test_what_fails_beside_others_is_compiled_alone(gpu: Absent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on a busy machine: one of two threads that compile the same function may fail."""
+    import triton
+
+    tried: list[str] = []
+
+    def failing(**_: Any) -> None:
+        tried.append(threading.current_thread().name)
+        if len(tried) == 1:
+            raise ValueError("beside others")
+
+    monkeypatch.setattr(triton.knobs.compilation, "listener", failing)
+    x, s = torch.rand(4, 3, 2, 2), torch.rand(2, 3)
+    compile_ahead(lambda: passes.scaled_gradient(x, x, s))
+    assert len(tried) == 2
+    assert all(thread.startswith(ahead.NAME) for thread in tried)
+    assert gpu.loaded == ["scaled_gradient_kernel"]
+    passes.scaled_gradient(x, x, s)
+    assert gpu.launched == ["scaled_gradient_kernel"]
+    assert len(tried) == 2  # it was there
 
 
 class Refusing(ThreadPoolExecutor):

@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import logging
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
@@ -33,20 +34,25 @@ class Loaded(Executor):
     """Threads that load what they have compiled: some versions of Triton compile a launcher then."""
 
     def __init__(self, threads: Executor) -> None:
-        self.threads = threads
+        self.threads, self.alone = threads, threading.Lock()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         def loaded() -> Any:
-            try:
-                kernel = fn(*args, **kwargs)
-                kernel.run  # noqa: B018
-            except Exception as error:  # a machine without memory to spare, say; it is compiled when it is launched
-                cause = repr(error.__cause__ or error.__context__)  # Triton's own has the line, not the fault
-                LOG.debug("a kernel was not compiled ahead: %s, from %s", repr(error), cause)  # errors hold kernels
-                raise
+            kernel = fn(*args, **kwargs)
+            kernel.run  # noqa: B018
             return kernel
 
-        return self.threads.submit(loaded)
+        def twice() -> Any:
+            """What goes wrong beside others, now and then, may go well alone."""
+            try:
+                return loaded()
+            except Exception as error:
+                cause = repr(error.__cause__ or error.__context__)  # Triton's own has the line, not the fault
+                LOG.debug("a kernel was not compiled beside others: %s, from %s", repr(error), cause)
+            with self.alone:
+                return loaded()  # if not, when it is launched
+
+        return self.threads.submit(twice)
 
 
 def threads() -> ThreadPoolExecutor:
