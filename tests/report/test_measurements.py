@@ -139,3 +139,18 @@ def test_the_average_is_marked_however_many_members_there_are(tmp_path: Path, wr
     edit(run, "subspace", average=content["average"])
     (picture,) = [p for p in pictures(sections(collect([tmp_path])[0])[0]) if p.name == "subspace"]
     assert len(panel_svg(picture.panels[0], "a")) < len(drawn[None])  # without a star
+
+
+def test_sets_of_other_images_stand_in_one_order(tmp_path: Path, write: WriteRun) -> None:
+    """A network may have been asked about them in any order, and not about all."""
+    recipe = cifar10()
+    write(tmp_path / "a", recipe, 0)
+    plain = dataclasses.replace(recipe, distill=dataclasses.replace(recipe.distill, method="kd", perturbation="none"))
+    second = write(tmp_path / "b", plain, 0)
+    every = edit(second, "ood")["sets"]
+    edit(second, "ood", sets=every[::-1])
+    names = [label.rpartition(": ")[2] for label, _ in tables(tmp_path)["ood"].rows]
+    assert len(names) == 4
+    assert names[:2] == names[2:]
+    edit(second, "ood", sets=every[:1])
+    assert len(tables(tmp_path)["ood"].rows) == 3

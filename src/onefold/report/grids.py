@@ -54,15 +54,16 @@ def ood(section: Section) -> Grid:
     """How well entropy and confidence tell other distributions."""
     scores = {"entropy": "entropy", "max_probability": "max. p"}
     measures = {"auroc": ("AUROC", "↑"), "aupr": ("AUPR", "↑"), "fpr95": ("FPR95", "↓")}
+    measured = [[a.measurements.ood for a in row.answers if a.measurements.ood is not None] for row in section.rows]
+    names = dict.fromkeys(each.name for row in measured for one in row for each in one.sets)  # in one order for all
     lines = []
-    for row in section.rows:
-        measured = [a.measurements.ood for a in row.answers if a.measurements.ood is not None]
-        for name in dict.fromkeys(each.name for one in measured for each in one.sets):
-            found = [each.scores for one in measured for each in one.sets if each.name == name]
+    for row, of_row in zip(section.rows, measured, strict=True):
+        for name in names:
+            found = [each.scores for one in of_row for each in one.sets if each.name == name]
             cells = [
                 number([each[score][key] for each in found if score in each], 4) for score in scores for key in measures
             ]
-            lines.append((f"{row.label}: {name}", tuple(cells)))
+            lines += [(f"{row.label}: {name}", tuple(cells))] if found else []
     titles = tuple(f"{title} {arrow} {score}" for score in scores.values() for title, arrow in measures.values())
     caption = "Images of another distribution told from test images by the predictive entropy, and by the maximum "
     caption += "probability. AUPR: the other images are what is looked for. FPR95: the share of other images taken for "
