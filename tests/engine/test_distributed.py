@@ -305,6 +305,23 @@ def test_who_waits_for_ever_is_ended() -> None:
     assert done.returncode == 7
 
 
+LEAVING = """
+import atexit, threading
+atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))  # the last to be called
+import torch.distributed as dist
+from onefold.engine.distributed.failing import watch
+watch(dist.HashStore())
+"""
+
+
+def test_the_watch_ends_before_python_does() -> None:
+    """Else Python ends the thread while it asks the store, and with it the process: by SIGABRT, now and then."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVING], env=environment(), timeout=50, check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "['MainThread']\n")
+
+
 def test_parts() -> None:
     part = Part((2, 3, 0), 1)
     assert (part.whole, part.first, part.rows, part.counted, part.share) == (5, 2, 3, 3, 0.6)

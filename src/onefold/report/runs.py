@@ -166,8 +166,9 @@ def setting_of(recipe: dict[str, Any], about: dict[str, Any]) -> tuple[dict[str,
 
 
 def shortest(place: str) -> str:
-    """A path from the root, or from the working directory where that is shorter."""
-    return min(place, os.path.relpath(place), key=len)
+    """A path from the working directory, of what lies below it; of other things that from the root."""
+    inside = os.path.relpath(place)
+    return place if inside.startswith(os.pardir) else inside
 
 
 def reached(folder: RunFolder, about: dict[str, Any]) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
-import time
 
 from torch.distributed.distributed_c10d import Store
 
 KEY = "onefold/failed"
 LOOK = 0.5  # seconds
+PATIENCE = 5.0  # with a store that does not answer
 
 
 class Lost(RuntimeError):
@@ -36,16 +37,29 @@ def failed(store: Store) -> bool:
 
 
 def watch(store: Store) -> None:
-    """Ends this process when another has failed, wherever it waits: a collective that nobody joins ends never."""
+    """Ends this process when another has failed, wherever it waits: a collective that nobody joins ends never.
+
+    Before this process ends by itself the watch does: Python aborts who comes back from a store when it is over.
+    """
+    over = threading.Event()
 
     def look() -> None:
         try:
             while not failed(store):
-                time.sleep(LOOK)
-            time.sleep(LOOK)  # who is about to end by itself may do so
+                if over.wait(LOOK):
+                    return
+            if over.wait(LOOK):  # who is about to end by itself may do so
+                return
             code = int(store.get(KEY))
         except RuntimeError:  # the store is gone, and with it whoever kept it
             return
         os._exit(code)
 
-    threading.Thread(target=look, name="onefold-watch", daemon=True).start()
+    watching = threading.Thread(target=look, name="onefold-watch", daemon=True)
+
+    def rest() -> None:
+        over.set()
+        watching.join(PATIENCE)
+
+    watching.start()
+    atexit.register(rest)
