@@ -88,7 +88,7 @@ def test_from_teachers_to_report(trained: Path, mine: Path, capsys: Capture) -> 
     assert main(["evaluate", "teachers", "student", "--health", "--costs", "--subspace", "--device", "cpu"]) == 0
     assert {path.stem for path in mine.glob("student/measurements/*")} == {"health", "costs", "subspace"}
     assert main(["report", ".", "--out", "mine.html"]) == 0
-    assert f"npz:{trained}/mine.npz, mynet.py:Net: 30 test examples" in capsys.readouterr().out
+    assert f"npz:{trained}/mine.npz, mynet.py:Net: 30 test examples" in " ".join(capsys.readouterr().out.split())
     assert main([*from_teachers(mine, trained), *own, "--out", "student"]) == 0
     assert "student is finished; nothing was changed" in capsys.readouterr().err
     assert main(["plan", *words(trained), *own, "--seconds", "0.1"]) == 0
