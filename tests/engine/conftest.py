@@ -31,6 +31,23 @@ class Small(nn.Module):
         return answer
 
 
+class Teller:
+    """Notes what it is told, and does something once a step is reached."""
+
+    def __init__(self, at: int = -1, do: Any = None) -> None:
+        self.updates: list[tuple[int, int, float, float, float]] = []
+        self.messages: list[str] = []
+        self.at, self.do = at, do
+
+    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
+        self.updates.append((done, total, loss, lr, rate))
+        if done == self.at:
+            self.do()
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
 def images(count: int, seed: int) -> Arrays:
     """Random images whose label is where they are brightest: above, below or nowhere in particular."""
     draws = torch.Generator().manual_seed(seed)
@@ -49,6 +66,11 @@ def seeded() -> None:
 @pytest.fixture
 def small() -> type[Small]:
     return Small
+
+
+@pytest.fixture
+def make_teller() -> type[Teller]:
+    return Teller
 
 
 @pytest.fixture

@@ -20,17 +20,6 @@ from onefold.recipes import digits
 from onefold.run import RunFolder
 
 
-class Teller:
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
-        pass
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
-
-
 def tiny(classes: int = 3, name: str = "tiny", shift: int = 0) -> Source:
     draws = torch.Generator().manual_seed(shift)
 
@@ -103,8 +92,8 @@ def test_each_teacher_is_reproducible_by_itself(trained: Path, tmp_path: Path) -
     assert equal(results[0].model, load_teachers(trained).networks[1])
 
 
-def test_finished_teachers_are_skipped_without_a_look_at_the_data(trained: Path) -> None:
-    before, teller = files(trained), Teller()
+def test_finished_teachers_are_skipped_without_a_look_at_the_data(make_teller: Any, trained: Path) -> None:
+    before, teller = files(trained), make_teller()
     results = train_teachers(RECIPE, trained, progress=teller)  # tiny.npz does not even exist
     assert files(trained) == before
     assert teller.messages == [f"{trained}/teacher-{m} is finished; nothing was changed" for m in range(2)]
@@ -130,17 +119,15 @@ def test_a_folder_of_teachers_grows(tmp_path: Path) -> None:
     assert evaluate_run(tmp_path / "grown") == evaluate_run(tmp_path / "at once")
 
 
-def test_a_teacher_goes_on_in_the_company_of_others(tmp_path: Path) -> None:
+def test_a_teacher_goes_on_in_the_company_of_others(make_teller: Any, tmp_path: Path) -> None:
     """One that was stopped halfway when it was to be the only one."""
 
-    class Stop(Teller):
-        def update(self, done: int, total: int, *_: float) -> None:
-            if done > total / 2:
-                raise KeyboardInterrupt
+    def stop() -> None:
+        raise KeyboardInterrupt
 
     one = dataclasses.replace(RECIPE, members=1, distill=DistillRecipe("kd", "none"))
     with pytest.raises(KeyboardInterrupt):
-        train_teachers(one, tmp_path / "grown", source=tiny(), progress=Stop())
+        train_teachers(one, tmp_path / "grown", source=tiny(), progress=make_teller(3, stop))  # of 6 steps
     assert RunFolder(tmp_path / "grown" / "teacher-0").started
     for name in ("grown", "at once"):
         train_teachers(RECIPE, tmp_path / name, source=tiny())
@@ -181,11 +168,13 @@ def test_members_that_are_not_there(members: list[int], wrong: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("method", "perturbation"), [("latentbe", "tdiv-sdiv"), ("be", "none"), ("kd", "tdiv")])
-def test_a_student_from_a_folder_of_teachers(trained: Path, tmp_path: Path, method: str, perturbation: str) -> None:
+def test_a_student_from_a_folder_of_teachers(
+    make_teller: Any, trained: Path, tmp_path: Path, method: str, perturbation: str
+) -> None:
     recipe = dataclasses.replace(RECIPE, distill=DistillRecipe(method, perturbation))
     result = distill_run(recipe, tmp_path, trained, source=tiny())
     assert evaluate_run(tmp_path) == result.metrics
-    run, before, teller = RunFolder(tmp_path), files(tmp_path), Teller()
+    run, before, teller = RunFolder(tmp_path), files(tmp_path), make_teller()
     assert run.about["kind"] == "student"
     again = distill_run(recipe, tmp_path, trained, progress=teller)
     assert files(tmp_path) == before

@@ -28,23 +28,6 @@ from onefold.objectives import kd
 from onefold.run import RunFolder
 
 
-class Teller:
-    """Notes what it is told, and does something once a step is reached."""
-
-    def __init__(self, at: int = -1, do: Any = None) -> None:
-        self.updates: list[tuple[int, int, float, float, float]] = []
-        self.messages: list[str] = []
-        self.at, self.do = at, do
-
-    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
-        self.updates.append((done, total, loss, lr, rate))
-        if done == self.at:
-            self.do()
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
-
-
 def weights(model: nn.Module) -> dict[str, Tensor]:
     return model.state_dict()
 
@@ -192,9 +175,11 @@ def test_a_folder_changes_nothing_about_the_result(make_job: Any, tmp_path: Path
     assert without.folder is None
 
 
-def test_what_is_logged_and_told(make_job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_logged_and_told(
+    make_teller: Any, make_job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("onefold.engine.loop.LOOK", float("inf"))  # on a busy machine it tells more often
-    teller = Teller()
+    teller = make_teller()
     conduct(make_job(epochs=3, log_every=3, eval_every=2), RunFolder(tmp_path), progress=teller)
     records = lines(tmp_path)
     assert [(r["kind"], r["step"], r["epoch"]) for r in records] == [
@@ -276,17 +261,17 @@ def as_in_a_terminal() -> Iterator[None]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("at", [2, 4, 7, 8])
 def test_a_signal_stops_after_the_step_and_the_run_goes_on(
-    make_job: Any, tmp_path: Path, number: signal.Signals, at: int
+    make_teller: Any, make_job: Any, tmp_path: Path, number: signal.Signals, at: int
 ) -> None:
     job: Job = make_job(ema=0.9, log_every=1)
     undisturbed = conduct(make_job(ema=0.9, log_every=1), RunFolder(tmp_path / "a"), {"r": 1})
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    teller = Teller(at, lambda: signal.raise_signal(number))
+    teller = make_teller(at, lambda: signal.raise_signal(number))
     with pytest.raises(Interrupted, match=rf"stopped by {number.name} after step {at} of 8; .*same command") as caught:
         conduct(job, RunFolder(tmp_path / "b"), {"r": 1}, progress=teller)
     assert caught.value.signal == number
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
-    teller = Teller()
+    teller = make_teller()
     result = conduct(job, RunFolder(tmp_path / "b"), {"r": 1}, progress=teller)
     assert teller.messages == [f"going on after step {at} of 8"]
     assert [u[0] for u in teller.updates] == list(range(at + 1, 9))
@@ -294,18 +279,18 @@ def test_a_signal_stops_after_the_step_and_the_run_goes_on(
     assert lines(tmp_path / "a") == lines(tmp_path / "b")
 
 
-def test_a_second_signal_acts_at_once(make_job: Any, tmp_path: Path, as_in_a_terminal: None) -> None:  # noqa: ARG001
+def test_a_second_signal_acts_at_once(make_teller: Any, make_job: Any, tmp_path: Path, as_in_a_terminal: None) -> None:  # noqa: ARG001
     def twice() -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        conduct(make_job(log_every=1), RunFolder(tmp_path), progress=Teller(2, twice))
+        conduct(make_job(log_every=1), RunFolder(tmp_path), progress=make_teller(2, twice))
     with pytest.raises(KeyboardInterrupt):  # and without a folder there is nothing to save
-        conduct(make_job(log_every=1), progress=Teller(2, lambda: signal.raise_signal(signal.SIGINT)))
+        conduct(make_job(log_every=1), progress=make_teller(2, lambda: signal.raise_signal(signal.SIGINT)))
 
 
-def test_long_epochs_are_kept_in_the_middle(make_job: Any, tmp_path: Path) -> None:
+def test_long_epochs_are_kept_in_the_middle(make_teller: Any, make_job: Any, tmp_path: Path) -> None:
     class Stop(Exception):
         pass
 
@@ -313,16 +298,16 @@ def test_long_epochs_are_kept_in_the_middle(make_job: Any, tmp_path: Path) -> No
         raise Stop
 
     with pytest.raises(Stop):
-        conduct(make_job(log_every=1, minutes=0.0), RunFolder(tmp_path), progress=Teller(7, stop))
+        conduct(make_job(log_every=1, minutes=0.0), RunFolder(tmp_path), progress=make_teller(7, stop))
     assert load(tmp_path / "checkpoints" / "last.safetensors")["step"] == 6
     result = conduct(make_job(log_every=1, minutes=0.0), RunFolder(tmp_path))
     assert same(result.model, conduct(make_job()).model)
 
 
-def test_a_finished_run_is_left_as_it_is(make_job: Any, tmp_path: Path) -> None:
+def test_a_finished_run_is_left_as_it_is(make_teller: Any, make_job: Any, tmp_path: Path) -> None:
     first = conduct(make_job("be"), RunFolder(tmp_path), {"r": 1})
     before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in tmp_path.rglob("*") if p.is_file()}
-    teller = Teller()
+    teller = make_teller()
     again = conduct(make_job("be"), RunFolder(tmp_path), {"r": 1}, progress=teller)
     assert teller.messages == [f"{tmp_path} is finished; nothing was changed"]
     assert same(first.model, again.model)

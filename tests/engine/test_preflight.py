@@ -22,17 +22,6 @@ from onefold.run import RunFolder
 Logs = pytest.LogCaptureFixture
 
 
-class Teller:
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
-        pass
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
-
-
 class Pairs(Dataset[Any]):
     """A data set as torchvision's: labels in `targets`, images one by one."""
 
@@ -136,11 +125,11 @@ def test_looking_changes_no_random_number(make_job: Any) -> None:
     assert all(torch.equal(value, results[1][key]) for key, value in results[0].items())
 
 
-def test_notes_reach_whoever_listens(make_job: Any, caplog: Logs) -> None:
+def test_notes_reach_whoever_listens(make_teller: Any, make_job: Any, caplog: Logs) -> None:
     """A progress object that is given, or Python's log, which shows warnings by itself."""
     x, y = floats(48, 1)
     job: Job = make_job("supervised", "none", val=Pairs(x, y.clamp(max=1)))
-    lacking, teller = "val has no example of 1 of the 3 classes: 2", Teller()
+    lacking, teller = "val has no example of 1 of the 3 classes: 2", make_teller()
     with caplog.at_level(logging.WARNING, "onefold"):
         conduct(job, progress=teller)
         assert teller.messages[0] == lacking
@@ -150,17 +139,17 @@ def test_notes_reach_whoever_listens(make_job: Any, caplog: Logs) -> None:
     assert {(r.name, r.levelname) for r in caplog.records} == {("onefold", "WARNING")}
 
 
-def test_a_finished_run_is_not_looked_at_again(make_job: Any, tmp_path: Path) -> None:
-    first, again = Teller(), Teller()
+def test_a_finished_run_is_not_looked_at_again(make_teller: Any, make_job: Any, tmp_path: Path) -> None:
+    first, again = make_teller(), make_teller()
     conduct(make_job(val=None), RunFolder(tmp_path), {}, progress=first)
     assert any("look untrained" in text for text in first.messages)
     conduct(make_job(val=None), RunFolder(tmp_path), {}, progress=again)
     assert again.messages == [f"{tmp_path} is finished; nothing was changed"]
 
 
-def test_data_that_were_told_of_are_not_told_of_again(make_job: Any, tmp_path: Path) -> None:
+def test_data_that_were_told_of_are_not_told_of_again(make_teller: Any, make_job: Any, tmp_path: Path) -> None:
     x, y = floats(48, 1)
-    first, again = Teller(), Teller()
+    first, again = make_teller(), make_teller()
     for teller in (first, again):
         job = make_job("supervised", "none", val=Pairs(x, y.clamp(max=1)))
         conduct(job, RunFolder(tmp_path), {}, progress=teller)

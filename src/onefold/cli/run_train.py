@@ -91,9 +91,7 @@ def distill(request: Distill, out: Console) -> None:
     source = None
     if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
         if method_named(recipe.distill.method).needs_teachers:
-            for run in teacher_runs(
-                teachers, recipe.members
-            ):  # refused before data are read, where one is not finished
+            for run in teacher_runs(teachers, recipe.members):  # refused before data are read, if one is not finished
                 check_recorded(run.about)
         world.first(lambda: check_places([RunFolder(folder)]))
         source = world.in_turn(lambda: source_of(recipe))
