@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -46,14 +45,15 @@ def gathered(paths: Iterable[Path | str]) -> Collected:
     answers: list[Answers] = []
     notes: list[str] = []
     going: list[Unfinished] = []
+    sources: dict[str, str] = {}
     teachers: dict[Path, list[Answers]] = {}
     for run in dict.fromkeys(found(paths)):
         folder = RunFolder(run)
         try:
-            answer = read(folder, notes)
+            answer = read(folder, notes, sources)
         except (ValueError, OSError) as error:
             notes.append(str(error) if str(run) in str(error) else f"{run}: {error}")
-            going += unfinished(folder)
+            going += unfinished(folder, sources)
             continue
         answers.append(answer)
         notes += answer.measurements.problems
@@ -88,10 +88,10 @@ def found(paths: Iterable[Path | str]) -> Iterable[Path]:
         yield from sorted(runs, key=lambda run: (run.parent, len(run.name), run.name))  # teacher-10 after teacher-9
 
 
-def read(folder: RunFolder, notes: list[str]) -> Answers:
+def read(folder: RunFolder, notes: list[str], sources: dict[str, str]) -> Answers:
     """One finished run, measured; what can be done without is noted where it is missing."""
     about = folder.about
-    setting, seed = setting_of(folder.recipe, about)
+    setting, seed = setting_of(folder.recipe, about, sources)
     if not folder.finished:
         raise ValueError(f"{folder.path} is not finished{reached(folder, about)}; run its command again to go on")
     seconds = folder.result.get("seconds")
@@ -135,11 +135,11 @@ def what_it_is(setting: dict[str, Any], about: dict[str, Any]) -> tuple[str, str
     return label + PERTURBATIONS.get(perturbation, f" + {perturbation}"), method, perturbation, members
 
 
-def unfinished(folder: RunFolder) -> list[Unfinished]:
+def unfinished(folder: RunFolder, sources: dict[str, str]) -> list[Unfinished]:
     """The run, where it has begun and only lacks its end; nothing of one that is damaged."""
     try:
         about, recipe = folder.about, folder.recipe
-        setting, seed = setting_of(recipe, about)
+        setting, seed = setting_of(recipe, about, sources)
         log = tuple(line for line in folder.metrics() if isinstance(line, dict))
         name = f"teacher {about['member']}" if about.get("kind") == "teacher" else what_it_is(setting, about)[0]
         title, epochs = f"{setting['data.source']}, {setting['network']}", int(recipe["epochs"])
@@ -149,8 +149,11 @@ def unfinished(folder: RunFolder) -> list[Unfinished]:
     return [] if folder.finished else [run]
 
 
-def setting_of(recipe: dict[str, Any], about: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """What makes a run the same experiment as another, and its seed. A run from Python has no recipe of ours."""
+def setting_of(recipe: dict[str, Any], about: dict[str, Any], sources: dict[str, str]) -> tuple[dict[str, Any], int]:
+    """What makes a run the same experiment as another, and its seed. A run from Python has no recipe of ours.
+
+    `sources` are names of data by the place where they lie: one file has the name that the first run gave it.
+    """
     if about.get("kind") == "python" or recipe.get("source") == "python":
         record = dictionary_leaves(recipe)
         record |= {"data.source": "data given in Python", "members": about.get("taught_by") or about.get("members", 1)}
@@ -158,17 +161,11 @@ def setting_of(recipe: dict[str, Any], about: dict[str, Any]) -> tuple[dict[str,
         record |= {"teachers": about.get("teachers_are")}  # other teachers are another experiment
     else:
         record = leaves(from_dict(recipe))
-        if place := about.get("data_place"):  # one file, by whatever path
-            record["data.source"] = f"{record['data.source'].partition(':')[0]}:{shortest(place)}"
+        if place := about.get("data_place"):
+            record["data.source"] = sources.setdefault(place, record["data.source"])
         if "network_content" in about:  # a user's own: the same wherever its file lies, another where that has changed
             record |= {"network": PurePath(record["network"]).name, "network file": about["network_content"][:8]}
     return {name: value for name, value in record.items() if name not in REPEATED}, int(record.get("seed", 0))
-
-
-def shortest(place: str) -> str:
-    """A path from the working directory, of what lies below it; of other things that from the root."""
-    inside = os.path.relpath(place)
-    return place if inside.startswith(os.pardir) else inside
 
 
 def reached(folder: RunFolder, about: dict[str, Any]) -> str:
