@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +12,12 @@ from safetensors.torch import load_file
 
 from onefold.cli import main
 from onefold.data import Arrays, from_arrays
+from onefold.data.place import place_of
 from onefold.engine import Diverged, Interrupted, distill_run, train_teachers
 from onefold.engine.passes import passes_of_step
 from onefold.paper import TABLES as PAPER
 from onefold.paper import entries
-from onefold.recipe import DistillRecipe, Recipe
+from onefold.recipe import DistillRecipe, Recipe, to_dict
 from onefold.recipes import cifar10, cifar100, digits
 from onefold.reproduce import TABLES, Changes, Clock, Reproduced, Table, reproduce, tasks_of
 from onefold.reproduce.carry import Heading, Outcome, Work, carry_out, groups, together
@@ -52,6 +54,7 @@ def small() -> Recipe:
 
 ROWS = (StudentRow("kd", "kd", "none", 2), StudentRow("latentbe-tdiv-sdiv", "latentbe", "tdiv-sdiv", 2), SINGLE_KD)
 TINY = Table((Setting(small, 3, 2, ROWS),), seeds=2)
+MINE = dataclasses.replace(small().data, source="npz:mine.npz")
 
 
 def wanted(method: str, teacher: str) -> tuple[str, str, int] | None:
@@ -305,12 +308,13 @@ def test_ctrl_c_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         carry_out(tasks_of(TINY, tmp_path, Changes()), at_once=1, clock=Clock(), stage=Kept())
 
 
-def test_another_recipe_in_the_folder_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [{"network": "wrn10x1"}, {"data": MINE}])
+def test_another_recipe_in_the_folder_is_refused(tmp_path: Path, other: dict[str, Any]) -> None:
     run = tmp_path / "digits" / "teachers" / "teacher-0"
-    other = dataclasses.replace(small(), members=3, network="wrn10x1")
-    from onefold.recipe import to_dict
+    begun = dataclasses.replace(small(), members=3, **other)
 
-    RunFolder(run).begin(to_dict(other), {"kind": "teacher", "member": 0}, {})
+    about = {"kind": "teacher", "member": 0, "data_place": place_of(begun.data.source)}
+    RunFolder(run).begin(to_dict(begun), about, {})
     with pytest.raises(ValueError, match="was begun with another recipe"):
         reproduce("tiny", tmp_path, stage=Kept(), table=TINY)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from onefold.engine.from_recipe import places
 from onefold.engine.passes import passes_of_step
 from onefold.names import unknown
 from onefold.recipe import Recipe, to_dict
@@ -51,7 +52,7 @@ class Task:
     def check(self) -> None:
         """Refuses a folder that was begun with another recipe."""
         run = RunFolder(self.run)
-        run.check_same(to_dict(self.recipe), run.about)
+        run.check_same(to_dict(self.recipe), run.about | places(self.recipe))
 
     def state(self) -> tuple[str, float]:
         """In words, and as the share that is done."""
