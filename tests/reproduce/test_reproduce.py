@@ -315,6 +315,9 @@ def test_another_recipe_in_the_folder_is_refused(tmp_path: Path, other: dict[str
 
     about = {"kind": "teacher", "member": 0, "data_place": place_of(begun.data.source)}
     RunFolder(run).begin(to_dict(begun), about, {})
+    (task,) = (task for task in tasks_of(TINY, tmp_path, Changes()) if task.run == run)
+    with pytest.raises(ValueError, match="was begun with another recipe"):
+        task.check()
     with pytest.raises(ValueError, match="was begun with another recipe"):
         reproduce("tiny", tmp_path, stage=Kept(), table=TINY)
 
