@@ -162,7 +162,7 @@ def distilling(
     device, teachers = device_here(recipe.device, world), None
     if method.needs_teachers:
         wanted = recipe.parallel.teachers
-        teachers, sentence = teachers_for(world, wanted, teachers_folder, recipe.members, device)
+        teachers, sentence = teachers_for(world, wanted, teachers_folder, recipe.members, device, recipe.network)
         if sentence:
             progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
