@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from onefold.data import Arrays, ResizedCrop, Source, from_arrays
-from onefold.engine import Result, build_network, distill_run, evaluate_run, load_teachers, train_teachers
+from onefold.engine import Result, build_network, distill_run, evaluate_run, from_recipe, load_teachers, train_teachers
 from onefold.engine.conduct import COPIES
+from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.from_recipe import augmentation_of, space_of
 from onefold.metrics import evaluate_predictions
 from onefold.perturb import PIXELS
@@ -158,6 +160,32 @@ def test_what_changes_a_teacher_is_still_refused_when_others_are_added(trained: 
             train_teachers(dataclasses.replace(RECIPE, members=3, **changes), trained, source=tiny())
         assert "members" not in str(error.value)
     assert files(trained) == before
+
+
+def test_a_file_that_is_edited_while_processes_train_teachers_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was begun ends as it was begun; whoever comes next is told."""
+    file = tmp_path / "mynet.py"
+    file.write_text("from torch import nn\ndef net(): return nn.Sequential(nn.Flatten(), nn.Linear(32, 3))\n")
+    recipe = dataclasses.replace(RECIPE, network=f"{file}:net")
+
+    class First(World):
+        size = 2
+
+        def wait(self) -> None:
+            monkeypatch.setattr(from_recipe, "world_here", lambda: ALONE)
+            train_teachers(recipe, tmp_path, members=[1], source=tiny())  # as the other process has done meanwhile
+            file.write_text(file.read_text().replace("Flatten(),", "Flatten(), nn.Linear(32, 32),"))
+
+    monkeypatch.setattr(from_recipe, "world_here", First)
+    results = train_teachers(recipe, tmp_path, source=tiny())
+    assert [result.folder for result in results] == [tmp_path / f"teacher-{m}" for m in range(2)]
+    for m, result in enumerate(results):
+        weights = load_file(tmp_path / f"teacher-{m}" / "model.safetensors")
+        assert all(torch.equal(weights[name], value) for name, value in result.model.state_dict().items())
+    with pytest.raises(ValueError, match="the file of the network, or one that it imports, has changed"):
+        train_teachers(recipe, tmp_path, source=tiny())
 
 
 @pytest.mark.parametrize(("members", "wrong"), [([2], "2"), ([-1], "-1"), ([], r"\[\]"), ([0, 0], r"\[0, 0\]")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.event_files import check_log
 from onefold.engine.networks import build_network, identity, network_of
-from onefold.engine.progress import Progress, Silent, listening
+from onefold.engine.progress import Progress, listening
 from onefold.engine.result import Result, finished_result, served_network
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import check_data, teachers_for
@@ -70,8 +71,8 @@ def train_teachers(
         progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
     device = device_here(recipe.device, world)
+    net, _ = network_of(described(recipe, source) | {"classes": len(source.classes)})
     if world.rank == 0:
-        net, _ = network_of(described(recipe, source) | {"classes": len(source.classes)})
         one = COPIES * size_of(net)
         check_room(Path(folder), one * len(todo), f"{len(todo)} teachers need" if len(todo) > 1 else "a teacher needs")
     own = todo[world.rank :: world.size] if apart else todo
@@ -94,7 +95,8 @@ def train_teachers(
             done[m] = alone(going[m], device)
     if apart:
         world.wait()
-        done |= {m: found(runs[m], recipe, {"kind": "teacher", "member": m}, Silent(), world) for m in todo}
+        # In networks that were made at the beginning: the user's own file may have been edited since.
+        done |= {m: finished_result(runs[m], copy.deepcopy(net), world) for m in todo}
     return [result for result in done.values() if result is not None]
 
 
