@@ -188,6 +188,54 @@ def test_a_file_that_is_edited_while_processes_train_teachers_of_their_own(
         train_teachers(recipe, tmp_path, source=tiny())
 
 
+SEEDED = """
+import torch
+from torch import nn
+
+
+def plain():
+    return nn.Sequential(nn.Flatten(), nn.Linear(32, 3))
+
+
+def seeded():
+    torch.manual_seed(1)
+    return plain()
+
+
+def zeros():
+    net = plain()
+    for weight in net.parameters():
+        nn.init.zeros_(weight)
+    return net
+"""
+
+
+def test_a_network_that_seeds_itself_is_told_before_the_first_step(make_teller: Any, tmp_path: Path) -> None:
+    """Once; not one whose weights are not drawn at all, nor a single teacher."""
+    (tmp_path / "nets.py").write_text(SEEDED)
+    recipe = dataclasses.replace(RECIPE, network=f"{tmp_path}/nets.py:seeded")
+    single = dataclasses.replace(recipe, members=1, distill=DistillRecipe("kd", "none"))
+    note = (
+        "all teachers begin with the same weights, and only the order of the data tells them apart: if "
+        f"{recipe.network} calls torch.manual_seed, leave that out, for each teacher has a seed of its own"
+    )
+
+    def told(recipe: Recipe, name: str, **given: Any) -> bool:
+        teller = make_teller()
+        train_teachers(recipe, tmp_path / name, source=tiny(), progress=teller, **given)
+        assert note not in teller.messages[1:]
+        return note in teller.messages[:1]
+
+    for name in ("plain", "zeros"):
+        assert not told(dataclasses.replace(recipe, network=f"{tmp_path}/nets.py:{name}"), name)
+    assert not told(single, "single")
+    assert told(recipe, "one by one", members=[0])
+    assert told(recipe, "one by one", members=[1])
+    assert told(recipe, "together")
+    (tmp_path / "together" / "teacher-1" / "result.json").unlink()
+    assert not told(recipe, "together")  # goes on
+
+
 @pytest.mark.parametrize(("members", "wrong"), [([2], "2"), ([-1], "-1"), ([], r"\[\]"), ([0, 0], r"\[0, 0\]")])
 def test_members_that_are_not_there(members: list[int], wrong: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^members: expected .*got {wrong}$"):

@@ -141,6 +141,13 @@ def own_made(
     return net
 
 
+def begin_alike(one: nn.Module, other: nn.Module) -> bool:
+    """Whether all weights of two networks are the same, though some were drawn: the entries of one differ."""
+    ours, theirs = list(one.parameters()), list(other.parameters())
+    drawn = any(weight.numel() > 1 and bool((weight != weight.flatten()[0]).any()) for weight in ours)
+    return drawn and len(ours) == len(theirs) and all(map(torch.equal, ours, theirs))
+
+
 def own_arguments(own: Own, classes: int, statistics: Sequence[Sequence[float]]) -> dict[str, Any]:
     mean, std = statistics
     counts = {"classes": classes, "num_classes": classes, "channels": len(mean), "in_channels": len(mean)}
