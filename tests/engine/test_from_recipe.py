@@ -252,6 +252,7 @@ def test_a_student_from_a_folder_of_teachers(
     assert evaluate_run(tmp_path) == result.metrics
     run, before, teller = RunFolder(tmp_path), files(tmp_path), make_teller()
     assert run.about["kind"] == "student"
+    assert run.about["teachers_trained"]["recipe"] == to_dict(RECIPE)
     again = distill_run(recipe, tmp_path, trained, progress=teller)
     assert files(tmp_path) == before
     assert teller.messages == [f"{tmp_path} is finished; nothing was changed"]
@@ -260,6 +261,18 @@ def test_a_student_from_a_folder_of_teachers(
     assert again.metrics == result.metrics
     with pytest.raises(ValueError, match=r"run\.kind: 'student' -> 'teacher'"):
         run.check_same(to_dict(recipe), run.about | {"kind": "teacher"})
+
+
+def test_a_student_whose_folder_does_not_say_how_its_teachers_were_trained_goes_on(
+    trained: Path, tmp_path: Path
+) -> None:
+    """They are known by their weights."""
+    distill_run(RECIPE, tmp_path, trained, source=tiny())
+    run = RunFolder(tmp_path)
+    run.write_json("run.json", {name: value for name, value in run.about.items() if name != "teachers_trained"})
+    (tmp_path / "result.json").unlink()
+    distill_run(RECIPE, tmp_path, trained, source=tiny())
+    assert run.finished
 
 
 def test_a_seed_gives_the_same_bits(trained: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from onefold.engine.own_network import is_own
 from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finished_result, served_network
 from onefold.engine.settings import settings_of
-from onefold.engine.teachers import check_data, teachers_for
+from onefold.engine.teachers import check_data, teachers_for, trained_by
 from onefold.engine.training import Job
 from onefold.ensemble import Teachers
 from onefold.methods import Method, Perturbing, method_named, perturbation_named
@@ -177,7 +177,7 @@ def distilling(
     progress = listening(progress, world.rank)
     method, perturbation = method_named(recipe.distill.method), perturbation_named(recipe.distill.perturbation)
     run = RunFolder(folder)
-    about = {"kind": "student", "teachers": str(teachers_folder)}
+    about: dict[str, Any] = {"kind": "student", "teachers": str(teachers_folder)}
     done = found(run, recipe, about, progress, world)
     if done is not None:
         return done
@@ -186,6 +186,7 @@ def distilling(
     if method.needs_teachers:
         wanted = recipe.parallel.teachers
         teachers, sentence = teachers_for(world, wanted, teachers_folder, recipe.members, device, recipe.network)
+        about |= {"teachers_trained": trained_by(teachers_folder)}
         if sentence:
             progress.message(sentence)
     source = loaded(recipe, world) if source is None else source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,6 +18,8 @@ from onefold.engine.distributed.world import World
 from onefold.engine.networks import doubt, found_at, network_of
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder
+
+PLACES = ("data_place", "network_content")  # by which data and a network are known, whatever a recipe calls them
 
 
 def load_teachers(
@@ -79,6 +82,12 @@ def teacher_runs(folder: Path | str, members: int | None = None) -> list[RunFold
             "run `onefold train` again to go on"
         )
     return runs
+
+
+def trained_by(folder: Path | str) -> dict[str, Any]:
+    """How the teachers of a folder were trained, as the first of them says."""
+    run = teacher_runs(folder, 1)[0]
+    return {"recipe": run.recipe} | {name: run.about[name] for name in PLACES if name in run.about}
 
 
 def check_data(folder: Path | str, members: int, name: str, source: Source) -> None:
