@@ -35,6 +35,7 @@ FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by
 FREE |= {"run.network_file", "run.data_place"}
 NETWORKS = ("network", "run.network")
 CONTENT = "run.network_content"
+TAUGHT = "run.teachers_trained."  # for reports; it is the teachers' weights that are compared
 DATA, PLACE = ("data.source", "run.data"), "run.data_place"
 RATES = "run.optimizer.groups"
 PROBE = 1 << 16  # bytes
@@ -347,7 +348,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def free(name: str, teacher: bool) -> bool:
     """Whether a field changes no result. A teacher learns from labels, by a seed of its own: neither how many others
     there are nor what a student will be taught changes anything for it."""
-    return name in FREE or (teacher and (name == "members" or name.startswith("distill.")))
+    return name in FREE or name.startswith(TAUGHT) or (teacher and (name == "members" or name.startswith("distill.")))
 
 
 def same(name: str, before: Any, now: Any) -> bool:

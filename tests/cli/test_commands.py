@@ -135,6 +135,16 @@ def test_some_of_the_teachers_are_those_of_all(teachers: Path, tmp_path: Path, c
     assert ours.read_bytes() == theirs.read_bytes()
 
 
+def test_teachers_without_the_first_are_not_called_so(tmp_path: Path, capsys: Capture) -> None:
+    words = ["digits", *QUICK, "--recipe.members", "3", "--out", str(tmp_path / "some")]
+    assert main(["train", *words, "--members", "1,2"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "some")]) == 0
+    told = capsys.readouterr()
+    assert f"{tmp_path}/some has no teacher-0: its row is of teacher-1, teacher-2 alone" in told.err
+    assert "DE-" not in told.out
+
+
 def test_workers_fit_the_machine(tmp_path: Path) -> None:
     """torch warns where there are more than cores, and warnings are errors here."""
     rng = np.random.default_rng(0)

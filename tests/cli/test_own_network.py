@@ -206,6 +206,23 @@ def test_a_file_that_has_moved_is_taken_from_where_it_is_given(
     assert capsys.readouterr().err.count("is finished; nothing was changed") == 2
 
 
+def test_teachers_whose_file_has_moved_are_found_by_the_students(
+    trained: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, refused: Refused
+) -> None:
+    """Under another name, too, and of whatever network in it; a file that says something else is not theirs."""
+    (tmp_path / "elsewhere").mkdir()
+    os.rename("mynet.py", tmp_path / "elsewhere" / "renamed.py")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    command = [*from_teachers(mine, trained), "--network"]
+    for name in ("Net", "small"):
+        assert main([*command, f"renamed.py:{name}", "--out", name]) == 0
+    capsys.readouterr()
+    (tmp_path / "elsewhere" / "renamed.py").write_text(f"{NET}# changed\n")
+    told = refused([*command, "renamed.py:Net", "--out", "new"])
+    assert told.startswith(f"network: {mine}/mynet.py, which has the run's Net, is not there any more; put it back, or")
+    assert told.endswith("'onefold distill' also takes it from its --network")
+
+
 @pytest.mark.parametrize("verb", ["train", "plan", "distill"])
 def test_mistakes_are_told_before_data_are_read(verb: str, mine: Path, refused: Refused) -> None:
     given = {"train": ["--out", "new"], "plan": [], "distill": ["--teachers", "teachers", "--out", "new"]}[verb]

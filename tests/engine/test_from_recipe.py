@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from onefold.data import Arrays, ResizedCrop, Source, from_arrays
-from onefold.engine import Result, build_network, distill_run, evaluate_run, load_teachers, train_teachers
+from onefold.engine import Result, build_network, distill_run, evaluate_run, from_recipe, load_teachers, train_teachers
 from onefold.engine.conduct import COPIES
+from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.from_recipe import augmentation_of, space_of
 from onefold.metrics import evaluate_predictions
 from onefold.perturb import PIXELS
@@ -160,6 +162,80 @@ def test_what_changes_a_teacher_is_still_refused_when_others_are_added(trained: 
     assert files(trained) == before
 
 
+def test_a_file_that_is_edited_while_processes_train_teachers_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was begun ends as it was begun; whoever comes next is told."""
+    file = tmp_path / "mynet.py"
+    file.write_text("from torch import nn\ndef net(): return nn.Sequential(nn.Flatten(), nn.Linear(32, 3))\n")
+    recipe = dataclasses.replace(RECIPE, network=f"{file}:net")
+
+    class First(World):
+        size = 2
+
+        def wait(self) -> None:
+            monkeypatch.setattr(from_recipe, "world_here", lambda: ALONE)
+            train_teachers(recipe, tmp_path, members=[1], source=tiny())  # as the other process has done meanwhile
+            file.write_text(file.read_text().replace("Flatten(),", "Flatten(), nn.Linear(32, 32),"))
+
+    monkeypatch.setattr(from_recipe, "world_here", First)
+    results = train_teachers(recipe, tmp_path, source=tiny())
+    assert [result.folder for result in results] == [tmp_path / f"teacher-{m}" for m in range(2)]
+    for m, result in enumerate(results):
+        weights = load_file(tmp_path / f"teacher-{m}" / "model.safetensors")
+        assert all(torch.equal(weights[name], value) for name, value in result.model.state_dict().items())
+    with pytest.raises(ValueError, match="the file of the network, or one that it imports, has changed"):
+        train_teachers(recipe, tmp_path, source=tiny())
+
+
+SEEDED = """
+import torch
+from torch import nn
+
+
+def plain():
+    return nn.Sequential(nn.Flatten(), nn.Linear(32, 3))
+
+
+def seeded():
+    torch.manual_seed(1)
+    return plain()
+
+
+def zeros():
+    net = plain()
+    for weight in net.parameters():
+        nn.init.zeros_(weight)
+    return net
+"""
+
+
+def test_a_network_that_seeds_itself_is_told_before_the_first_step(make_teller: Any, tmp_path: Path) -> None:
+    """Once; not one whose weights are not drawn at all, nor a single teacher."""
+    (tmp_path / "nets.py").write_text(SEEDED)
+    recipe = dataclasses.replace(RECIPE, network=f"{tmp_path}/nets.py:seeded")
+    single = dataclasses.replace(recipe, members=1, distill=DistillRecipe("kd", "none"))
+    note = (
+        "all teachers begin with the same weights, and only the order of the data tells them apart: if "
+        f"{recipe.network} calls torch.manual_seed, leave that out, for each teacher has a seed of its own"
+    )
+
+    def told(recipe: Recipe, name: str, **given: Any) -> bool:
+        teller = make_teller()
+        train_teachers(recipe, tmp_path / name, source=tiny(), progress=teller, **given)
+        assert note not in teller.messages[1:]
+        return note in teller.messages[:1]
+
+    for name in ("plain", "zeros"):
+        assert not told(dataclasses.replace(recipe, network=f"{tmp_path}/nets.py:{name}"), name)
+    assert not told(single, "single")
+    assert told(recipe, "one by one", members=[0])
+    assert told(recipe, "one by one", members=[1])
+    assert told(recipe, "together")
+    (tmp_path / "together" / "teacher-1" / "result.json").unlink()
+    assert not told(recipe, "together")  # goes on
+
+
 @pytest.mark.parametrize(("members", "wrong"), [([2], "2"), ([-1], "-1"), ([], r"\[\]"), ([0, 0], r"\[0, 0\]")])
 def test_members_that_are_not_there(members: list[int], wrong: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^members: expected .*got {wrong}$"):
@@ -176,6 +252,7 @@ def test_a_student_from_a_folder_of_teachers(
     assert evaluate_run(tmp_path) == result.metrics
     run, before, teller = RunFolder(tmp_path), files(tmp_path), make_teller()
     assert run.about["kind"] == "student"
+    assert run.about["teachers_trained"]["recipe"] == to_dict(RECIPE)
     again = distill_run(recipe, tmp_path, trained, progress=teller)
     assert files(tmp_path) == before
     assert teller.messages == [f"{tmp_path} is finished; nothing was changed"]
@@ -184,6 +261,18 @@ def test_a_student_from_a_folder_of_teachers(
     assert again.metrics == result.metrics
     with pytest.raises(ValueError, match=r"run\.kind: 'student' -> 'teacher'"):
         run.check_same(to_dict(recipe), run.about | {"kind": "teacher"})
+
+
+def test_a_student_whose_folder_does_not_say_how_its_teachers_were_trained_goes_on(
+    trained: Path, tmp_path: Path
+) -> None:
+    """They are known by their weights."""
+    distill_run(RECIPE, tmp_path, trained, source=tiny())
+    run = RunFolder(tmp_path)
+    run.write_json("run.json", {name: value for name, value in run.about.items() if name != "teachers_trained"})
+    (tmp_path / "result.json").unlink()
+    distill_run(RECIPE, tmp_path, trained, source=tiny())
+    assert run.finished
 
 
 def test_a_seed_gives_the_same_bits(trained: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from onefold.cli.requests import Evaluate
 from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.engine import evaluate_run
 from onefold.engine.device import device_named
+from onefold.engine.evaluate import teacher_folders
 from onefold.engine.measure.groups import groups
 from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted, measure_runs
@@ -46,7 +47,12 @@ def run(request: Evaluate, out: Console) -> None:
 
 def teachers_rows(folder: str, path: Path) -> list[tuple[str, dict[str, float]]]:
     """The ensemble of all teachers, and of the first ones, which are stored where they can be."""
-    metrics = evaluate_run(path)  # says what is missing
+    metrics = evaluate_run(path)  # says what is not finished
+    names = [teacher.name for teacher in teacher_folders(path)]
+    missing = next((name for name in map("teacher-{}".format, range(len(names))) if name not in names), None)
+    if missing is not None:
+        say(f"{folder} has no {missing}: its row is of {', '.join(names)} alone")
+        return [(folder, metrics)]
     try:
         rows = members(path)
     except ValueError as error:

@@ -17,7 +17,7 @@ from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.distributed import World, device_here, world_here
 from onefold.engine.event_files import check_log
 from onefold.engine.from_recipe import places
-from onefold.engine.networks import check_network, check_recorded
+from onefold.engine.networks import check_network, check_recorded, found_at
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
 from onefold.methods import method_named
@@ -92,7 +92,7 @@ def distill(request: Distill, out: Console) -> None:
     if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
         if method_named(recipe.distill.method).needs_teachers:
             for run in teacher_runs(teachers, recipe.members):  # refused before data are read, if one is not finished
-                check_recorded(run.about)
+                check_recorded(found_at(run.about, recipe.network))
         world.first(lambda: check_places([RunFolder(folder)]))
         source = world.in_turn(lambda: source_of(recipe))
         say(summary(recipe, source, student=True))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
@@ -20,11 +22,12 @@ from onefold.engine.distributed.plan import by_members
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.event_files import check_log
-from onefold.engine.networks import build_network, identity, network_of
-from onefold.engine.progress import Progress, Silent, listening
+from onefold.engine.networks import begin_alike, build_network, identity, network_of
+from onefold.engine.own_network import is_own
+from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finished_result, served_network
 from onefold.engine.settings import settings_of
-from onefold.engine.teachers import check_data, teachers_for
+from onefold.engine.teachers import check_data, teachers_for, trained_by
 from onefold.engine.training import Job
 from onefold.ensemble import Teachers
 from onefold.methods import Method, Perturbing, method_named, perturbation_named
@@ -70,10 +73,12 @@ def train_teachers(
         progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
     device = device_here(recipe.device, world)
+    net, _ = network_of(described(recipe, source) | {"classes": len(source.classes)})
     if world.rank == 0:
-        net, _ = network_of(described(recipe, source) | {"classes": len(source.classes)})
         one = COPIES * size_of(net)
         check_room(Path(folder), one * len(todo), f"{len(todo)} teachers need" if len(todo) > 1 else "a teacher needs")
+        if not any(run.started for run in runs.values()) and (note := seed_note(recipe, source, device)) is not None:
+            noting(progress)(note)
     own = todo[world.rank :: world.size] if apart else todo
     most = side_by_side(recipe, source, device, student=False) if apart or world.size == 1 else 1
     together = most > 1 and len(own) > 1
@@ -94,8 +99,26 @@ def train_teachers(
             done[m] = alone(going[m], device)
     if apart:
         world.wait()
-        done |= {m: found(runs[m], recipe, {"kind": "teacher", "member": m}, Silent(), world) for m in todo}
+        # In networks that were made at the beginning: the user's own file may have been edited since.
+        done |= {m: finished_result(runs[m], copy.deepcopy(net), world) for m in todo}
     return [result for result in done.values() if result is not None]
+
+
+def seed_note(recipe: Recipe, source: Source, device: torch.device) -> str | None:
+    """A sentence about a network of the user's own with the same weights whatever the seed."""
+    if recipe.members < 2 or not is_own(recipe.network):
+        return None
+    first, second = (network_for(recipe, source, teacher_seed(recipe, m), device) for m in range(2))
+    if not begin_alike(first, second):
+        return None
+    return (
+        "all teachers begin with the same weights, and only the order of the data tells them apart: if "
+        f"{recipe.network} calls torch.manual_seed, leave that out, for each teacher has a seed of its own"
+    )
+
+
+def teacher_seed(recipe: Recipe, member: int) -> int:
+    return draw_seed("teacher", recipe.seed, member)
 
 
 def side_by_side(recipe: Recipe, source: Source, device: torch.device, *, student: bool) -> int:
@@ -120,8 +143,8 @@ def teaching(
 ) -> Going[Result]:
     """One teacher, step by step."""
     method, perturbation = method_named("supervised"), perturbation_named("none")
-    seed, about = draw_seed("teacher", recipe.seed, member), {"kind": "teacher", "member": member}
-    job = job_of(recipe, source, method, perturbation, None, seed, device, world)
+    about = {"kind": "teacher", "member": member}
+    job = job_of(recipe, source, method, perturbation, None, teacher_seed(recipe, member), device, world)
     return conducting(job, run, to_dict(recipe), about | described(recipe, source), progress, log)
 
 
@@ -154,7 +177,7 @@ def distilling(
     progress = listening(progress, world.rank)
     method, perturbation = method_named(recipe.distill.method), perturbation_named(recipe.distill.perturbation)
     run = RunFolder(folder)
-    about = {"kind": "student", "teachers": str(teachers_folder)}
+    about: dict[str, Any] = {"kind": "student", "teachers": str(teachers_folder)}
     done = found(run, recipe, about, progress, world)
     if done is not None:
         return done
@@ -162,7 +185,8 @@ def distilling(
     device, teachers = device_here(recipe.device, world), None
     if method.needs_teachers:
         wanted = recipe.parallel.teachers
-        teachers, sentence = teachers_for(world, wanted, teachers_folder, recipe.members, device)
+        teachers, sentence = teachers_for(world, wanted, teachers_folder, recipe.members, device, recipe.network)
+        about |= {"teachers_trained": trained_by(teachers_folder)}
         if sentence:
             progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
@@ -200,13 +224,10 @@ def job_of(
     world: World,
 ) -> Job:
     """One network of a recipe."""
-    with own_randomness(device):
-        torch.manual_seed(draw_seed("network", seed))
-        net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
     return Job(
         method=method,
         perturbation=perturbation,
-        net=net,
+        net=network_for(recipe, source, seed, device),
         teachers=teachers,
         train=source.train,
         val=source.val,
@@ -219,6 +240,13 @@ def job_of(
         world=world,
         known=True,
     )
+
+
+def network_for(recipe: Recipe, source: Source, seed: int, device: torch.device) -> nn.Module:
+    """With the weights that it begins with."""
+    with own_randomness(device):
+        torch.manual_seed(draw_seed("network", seed))
+        return build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
 
 
 def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progress, world: World) -> Result | None:

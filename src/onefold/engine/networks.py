@@ -107,6 +107,16 @@ def identity(name: str) -> dict[str, str]:
     return {"network_file": str(own.file), "network_content": own.content}
 
 
+def found_at(about: dict[str, Any], name: str) -> dict[str, Any]:
+    """What a run folder says, with its network in the file of another name, if what is written there is the same: the
+    run's own file may have moved."""
+    given = identity(name)
+    if not given or given["network_content"] != about.get("network_content"):
+        return about
+    place, attribute = name.rpartition(":")[0], about["network"].rpartition(":")[2]
+    return about | given | {"network": f"{place}:{attribute}"}
+
+
 def doubt(about: dict[str, Any]) -> str:
     """A sentence where the file of a run's network is not what it was."""
     if "network_content" not in about or about["network_content"] == recorded(about).content:
@@ -129,6 +139,13 @@ def own_made(
     if image_size is not None:
         check_answers(own, net, example_of(statistics, image_size), classes)
     return net
+
+
+def begin_alike(one: nn.Module, other: nn.Module) -> bool:
+    """Whether all weights of two networks are the same, though some were drawn: the entries of one differ."""
+    ours, theirs = list(one.parameters()), list(other.parameters())
+    drawn = any(weight.numel() > 1 and bool((weight != weight.flatten()[0]).any()) for weight in ours)
+    return drawn and len(ours) == len(theirs) and all(map(torch.equal, ours, theirs))
 
 
 def own_arguments(own: Own, classes: int, statistics: Sequence[Sequence[float]]) -> dict[str, Any]:

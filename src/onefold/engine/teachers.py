@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,19 +15,16 @@ from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.engine.distributed.world import World
-from onefold.engine.networks import doubt, network_of
+from onefold.engine.networks import doubt, found_at, network_of
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder
 
-
-def rebuilt(run: RunFolder) -> nn.Module:
-    """A network of the architecture that a run has recorded."""
-    return network_of(run.about)[0]
+PLACES = ("data_place", "network_content")  # by which data and a network are known, whatever a recipe calls them
 
 
 def load_teachers(
     folder: Path | str,
-    build: Callable[[RunFolder], nn.Module] = rebuilt,
+    build: Callable[[RunFolder], nn.Module] | None = None,
     *,
     members: int | None = None,
 ) -> Teachers:
@@ -37,25 +35,28 @@ def load_teachers(
     return Teachers(load_networks(teacher_runs(folder, members), build))
 
 
-def load_networks(runs: Sequence[RunFolder], build: Callable[[RunFolder], nn.Module] = rebuilt) -> list[nn.Module]:
-    """The networks of finished runs."""
+def load_networks(
+    runs: Sequence[RunFolder], build: Callable[[RunFolder], nn.Module] | None = None, given: str = ""
+) -> list[nn.Module]:
+    """The networks of finished runs; a file of the user's own may have moved to where the network `given` is."""
     networks = []
     for run in runs:
-        network = build(run)
-        load_network(run.model, network, doubt(run.about))
+        about = found_at(run.about, given)
+        network = network_of(about)[0] if build is None else build(run)
+        load_network(run.model, network, doubt(about))
         networks.append(network)
     return networks
 
 
 def teachers_for(
-    world: World, wanted: str, folder: Path | str, members: int, device: torch.device
+    world: World, wanted: str, folder: Path | str, members: int, device: torch.device, given: str = ""
 ) -> tuple[Teachers | SpreadTeachers, str]:
     """The first `members` teachers of a folder, all here or spread over the processes, and a sentence about that."""
     runs = teacher_runs(folder, members)
     spread, sentence = spreads(wanted, members, sum(run.model.stat().st_size for run in runs), device, world)
     if not spread or not isinstance(world, Processes):
-        return Teachers(load_networks(runs)), sentence
-    own = load_networks([runs[m] for m in own_teachers(members, world.rank, world.size)])
+        return Teachers(load_networks(runs, given=given)), sentence
+    own = load_networks([runs[m] for m in own_teachers(members, world.rank, world.size)], given=given)
     return SpreadTeachers(own, members, world), sentence
 
 
@@ -81,6 +82,12 @@ def teacher_runs(folder: Path | str, members: int | None = None) -> list[RunFold
             "run `onefold train` again to go on"
         )
     return runs
+
+
+def trained_by(folder: Path | str) -> dict[str, Any]:
+    """How the teachers of a folder were trained, as the first of them says."""
+    run = teacher_runs(folder, 1)[0]
+    return {"recipe": run.recipe} | {name: run.about[name] for name in PLACES if name in run.about}
 
 
 def check_data(folder: Path | str, members: int, name: str, source: Source) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from onefold.metrics import Reliability
 from onefold.report.measurements import Measurements
@@ -22,6 +22,14 @@ PERTURBATIONS = {
 # {"ms_per_image": ...}, where somebody has measured it; in a folder of teachers "members" says of how many of them.
 SPEED = "speed.json"
 SINGLE = "single network"
+
+
+class Taught(NamedTuple):
+    """Whose student a network is; all of it empty where there are no teachers, or nobody has written it down."""
+
+    weights: str = ""  # a hash
+    folder: str = ""
+    setting: dict[str, Any] | None = None  # of the recipe by which they were trained
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +53,7 @@ class Answers:
     ms_per_image: float | None = None
     log: tuple[dict[str, Any], ...] = ()
     measurements: Measurements = field(default_factory=Measurements)
+    taught: Taught = field(default_factory=Taught)
     compact: bool = False  # whether predictions were read from the compact form
 
     @cached_property
@@ -56,6 +65,11 @@ class Answers:
         return kinds
 
     @property
+    def trained(self) -> dict[str, Any]:
+        """How it was, or its teachers were, trained with labels."""
+        return alone(self.setting) if self.kind != "student" else self.taught.setting or {}
+
+    @property
     def passes(self) -> int:
         """How many times an image goes through a network for one answer."""
         return self.members if self.kind == "ensemble" or self.method == "be" else 1
@@ -64,3 +78,8 @@ class Answers:
     def folder(self) -> Path:
         """The folder to name: that of the teachers for an ensemble."""
         return self.paths[0].parent if self.kind == "ensemble" else self.paths[0]
+
+
+def alone(setting: dict[str, Any]) -> dict[str, Any]:
+    """What concerns a network that learns from labels."""
+    return {name: value for name, value in setting.items() if name != "members" and not name.startswith("distill.")}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from onefold.metrics.threads import one_thread
 from onefold.predictions import stored
 from onefold.recipe import from_dict, leaves
-from onefold.report.answers import METHODS, PERTURBATIONS, SINGLE, SPEED, Answers
+from onefold.report.answers import METHODS, PERTURBATIONS, SINGLE, SPEED, Answers, Taught, alone
 from onefold.report.ensembles import NAMED, ensembles, optional, shown
 from onefold.report.measured import measured
 from onefold.report.measurements import read_measurements
@@ -103,7 +103,7 @@ def read(folder: RunFolder, notes: list[str], sources: dict[str, str]) -> Answer
     label, method, perturbation, members = what_it_is(setting, about)
     single = label == SINGLE
     if single:
-        setting = {n: v for n, v in setting.items() if n != "members" and not n.startswith("distill.")}
+        setting = alone(setting)
     times = measurements.costs
     return Answers(
         label,
@@ -120,8 +120,15 @@ def read(folder: RunFolder, notes: list[str], sources: dict[str, str]) -> Answer
         ms_per_image=optional(folder, SPEED, notes).get("ms_per_image"),
         log=logged(folder, notes),
         measurements=measurements,
+        taught=taught_by(about, sources),
         compact=test.compact,
     )
+
+
+def taught_by(about: dict[str, Any], sources: dict[str, str]) -> Taught:
+    trained = about.get("teachers_trained")
+    setting = alone(setting_of(trained["recipe"], trained, sources)[0]) if trained else None
+    return Taught(about.get("teachers_are") or "", about.get("teachers") or "", setting)
 
 
 def what_it_is(setting: dict[str, Any], about: dict[str, Any]) -> tuple[str, str, str, int]:
@@ -158,7 +165,6 @@ def setting_of(recipe: dict[str, Any], about: dict[str, Any], sources: dict[str,
         record = dictionary_leaves(recipe)
         record |= {"data.source": "data given in Python", "members": about.get("taught_by") or about.get("members", 1)}
         record |= {"distill.method": about.get("method"), "distill.perturbation": about.get("perturbation")}
-        record |= {"teachers": about.get("teachers_are")}  # other teachers are another experiment
     else:
         record = leaves(from_dict(recipe))
         if place := about.get("data_place"):

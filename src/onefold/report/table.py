@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onefold.metrics import Reliability
 from onefold.report.answers import METHODS, PERTURBATIONS, Answers
@@ -121,8 +121,27 @@ def rows(answers: Sequence[Answers]) -> list[Row]:
     for answer in sorted(answers, key=place):
         key = tuple(sorted((name, repr(value)) for name, value in answer.setting.items()))
         groups.setdefault((answer.label, key), []).append(answer)
-    labels = distinct([group[0] for group in groups.values()])
-    return [row_of(label, group) for label, group in zip(labels, groups.values(), strict=True)]
+    experiments = [part for group in groups.values() for part in by_teachers(group)]
+    labels = distinct([part[0] for part in experiments])
+    return [row_of(label, part) for label, part in zip(labels, experiments, strict=True)]
+
+
+def by_teachers(answers: list[Answers]) -> list[list[Answers]]:
+    """Students of other teachers are another experiment, and say whose they are; but not where each seed has teachers
+    of its own that were trained alike."""
+    named = {answer.taught.weights: answer.taught.folder for answer in answers}
+    by_seed = {answer.seed: answer.taught.weights for answer in answers}
+    own = all(by_seed[answer.seed] == answer.taught.weights for answer in answers)
+    alike = all(answer.taught.setting == answers[0].taught.setting is not None for answer in answers)
+    if len(named) == 1 or (own and alike):
+        return [answers]
+    if len(set(named.values())) < len(named):
+        named = {weights: weights[:8] or "unknown" for weights in named}
+    parts: dict[str, list[Answers]] = {weights: [] for weights in named}
+    for answer in answers:
+        weights = answer.taught.weights
+        parts[weights].append(replace(answer, setting=answer.setting | {"teachers": named[weights]}))
+    return list(parts.values())
 
 
 def place(answer: Answers) -> tuple[int, int, str, int, int]:

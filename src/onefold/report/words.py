@@ -49,11 +49,12 @@ def described(row: Row) -> str:
 
 
 def nearest(student: Row, rows: list[Row]) -> Row | None:
-    """Of several the one whose recipe differs least from the student's: others were trained otherwise."""
+    """Of several those that were trained as its teachers were, or whose recipe differs least from the student's."""
 
-    def differing(row: Row) -> int:
+    def differing(row: Row) -> tuple[bool, int]:
         ours, theirs = student.first.setting, row.first.setting
-        return sum(theirs[name] != value for name, value in ours.items() if name in theirs)
+        others = row.first.trained != student.first.trained
+        return others, sum(theirs[name] != value for name, value in ours.items() if name in theirs)
 
     return min(rows, key=differing, default=None)
 
