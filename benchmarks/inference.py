@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import onefold
+from onefold.engine.environment import environment, now, version
 from onefold.models import wrn28
 
 MEMBERS = 4
@@ -131,7 +132,9 @@ def main() -> None:
                     table.append(row | {"ratio": ratio, "rounds": count})
                     print(f"{how:16} batch {batch:3}  {name:22} {1e3 * median:9.3f} ms  {ratio:5.2f}", flush=True)
     if args.out:
-        args.out.write_text(json.dumps(table, indent=1))
+        about = environment(torch.device(args.device))
+        about["libraries"] |= {name: version(name) for name in ("onnx", "onnxruntime")}
+        args.out.write_text(json.dumps({"date": now(), "environment": about, "rows": table}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""How long a training step takes on this GPU, beside the plain version of the same step, and whether both agree.
+"""How long a training step takes on this GPU, beside the plain version of the same step (that both have the same
+losses is for `pytest -m gpu tests/bench/test_plain.py` to say).
 
 python benchmarks/step.py [--widths 1 4] [--steps 60] [--out FILE]
 """

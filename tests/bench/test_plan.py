@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from onefold.bench.growth import growth, rounds, variants
+from onefold.bench.growth import growth, rounds, teachers_seconds, variants
 from onefold.bench.measured import Measured, mean_seconds, measured
 from onefold.bench.plan import Phase, Times, Work, phase_of, times_of, work_of
 from onefold.bench.stand_in import Examples, examples_for
@@ -187,7 +187,7 @@ def test_the_mean_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_phase(recipe: Recipe, examples: Examples, *, student: bool) -> Phase:
     work = work_of(recipe, examples, student=student)
-    return Phase("x", work, 1.0, FOUND, Times(1.0, 100.0, 10.0, 4.0))
+    return Phase("x", work, 1.0, FOUND, Times(2.0 + 4 * FOUND.start_up, 100.0, 10.0, 4.0))
 
 
 def test_growth_by_counting(examples: Examples) -> None:
@@ -195,18 +195,28 @@ def test_growth_by_counting(examples: Examples) -> None:
     teachers, student = (a_phase(recipe, examples, student=each) for each in (False, True))
     rows = {row.what: row for row in growth(recipe, examples, teachers, student)}
     here = rows["as it is"]
-    assert (here.passes, here.step, here.student, here.teachers) == (22, 0.1, 115.0, 115.0)
+    assert (here.passes, here.step, here.student, here.teachers) == (22, 0.1, 144.0, 144.0)
     assert here.memory == 10**9
     assert rows["M = 8"].passes == 16 + 8 + 8 + 6
     assert rows["M = 8"].step == pytest.approx(0.1 * 38 / 22)
-    assert rows["M = 8"].student == pytest.approx(15 + 100 * 38 / 22)
-    assert rows["M = 8"].teachers == pytest.approx(230)
+    assert rows["M = 8"].student == pytest.approx(44 + 100 * 38 / 22)
+    assert rows["M = 8"].teachers == pytest.approx(2 + 7 * 8 + 2 * 114)
     assert rows["batch 64"].step == pytest.approx(0.2)
-    assert rows["batch 64"].student == pytest.approx(115)
+    assert rows["batch 64"].student == pytest.approx(144)
     assert rows["batch 16"].memory < here.memory < rows["batch 64"].memory
-    assert rows["4 devices"].student == pytest.approx(1 + 4 + 110 / 4)
+    assert rows["4 devices"].student == pytest.approx(30 + 4 + 110 / 4)
     assert rows["4 devices"].memory < here.memory
-    assert rows["8 devices"].teachers == pytest.approx(115 / 8)
+    assert rows["2 devices"].teachers == pytest.approx(2 + 7 * 2 + 114 / 2)
+    assert rows["8 devices"].teachers == pytest.approx(2 + 7 + 114 / 8)  # two share one
+
+
+def test_teachers_side_by_side_start_together(examples: Examples) -> None:
+    recipe = digits()
+    found = replace(FOUND, runs=4)
+    phase = Phase("x", work_of(recipe, examples, student=False), 1.0, found, Times(2.0 + 7.0, 100.0, 10.0, 4.0))
+    assert teachers_seconds(phase, 4) == pytest.approx(phase.times.total)
+    assert teachers_seconds(phase, 8) == pytest.approx(2 + 7 * 2 + 114 * 2)
+    assert teachers_seconds(phase, 1) == pytest.approx(2 + 7 + 114 / 4)
 
 
 def test_settings_that_make_no_sense_are_left_out() -> None:

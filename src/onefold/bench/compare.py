@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from onefold.bench.memory import forget_peak, peak_bytes
 from onefold.bench.timing import Rounds, cleared, finished, in_turn
 from onefold.engine.counting import count_forward
 from onefold.engine.device import current, own_randomness
-from onefold.engine.environment import environment
+from onefold.engine.environment import environment, now
 from onefold.engine.passes import passes_of
 from onefold.fast.tf32 import tf32
 from onefold.methods import METHODS, PERTURBATIONS
@@ -57,7 +56,7 @@ class Table:
     def record(self, device: torch.device) -> dict[str, Any]:
         """For a file: the rows, and where, when and of what version they are."""
         return {
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "date": now(),
             "load": os.getloadavg() if hasattr(os, "getloadavg") else None,  # of the last 1, 5 and 15 minutes
             "environment": environment(device) | {"command": ["onefold", *sys.argv[1:]]},
             "precision": self.precision,

@@ -70,8 +70,15 @@ def row(
         student.measured.memory + estimate(changed, examples, devices) - estimate(recipe, examples, 1),
         student.measured.step * after.step_flops / before.step_flops / devices,
         times.start_up + times.checkpoints + shared,
-        teachers.times.total * rounds(changed.members, devices) / recipe.members,
+        teachers_seconds(teachers, rounds(changed.members, devices)),
     )
+
+
+def teachers_seconds(measured: Phase, each: float) -> float:
+    """Seconds in which a device trains `each` teachers: the program starts once, a teacher or those beside it anew."""
+    times, runs, own = measured.times, measured.measured.runs, measured.measured.start_up
+    program = times.start_up - own * measured.work.runs / runs
+    return program + own * max(1.0, each / runs) + (times.total - times.start_up) * each / measured.work.runs
 
 
 def rounds(members: int, devices: int) -> float:

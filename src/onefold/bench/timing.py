@@ -45,11 +45,19 @@ def block_seconds(rounds: Rounds, count: int, device: torch.device) -> float:
     return float(first.elapsed_time(last)) / 1e3
 
 
-def round_seconds(rounds: Rounds, device: torch.device, *, count: int, warm: int, blocks: int) -> float:
-    """Seconds a round: the median over blocks of `count` rounds, after `warm` rounds."""
+def round_seconds(
+    rounds: Rounds,
+    device: torch.device,
+    *,
+    count: int,
+    warm: int,
+    blocks: int,
+    of: Callable[[list[float]], float] = statistics.median,
+) -> float:
+    """Seconds a round, after `warm` of them: the median over blocks of `count` rounds, or what else `of` them."""
     rounds(warm)
     finished(device)
-    return statistics.median(block_seconds(rounds, count, device) / count for _ in range(blocks))
+    return of([block_seconds(rounds, count, device) / count for _ in range(blocks)])
 
 
 def in_turn(rivals: Sequence[tuple[Rounds, int]], device: torch.device, blocks: int) -> list[float]:

@@ -77,10 +77,13 @@ def line_of(row: Row) -> str:
 
 def show(found: Table, device: torch.device, out: Console) -> None:
     environment, rates = found.record(device)["environment"], found.rates
-    hardware = environment.get("gpu") or f"{environment['processor']}, {environment['threads']} threads"
+    threads = environment["threads"]
+    hardware = environment.get("gpu") or f"{environment['processor']}, {threads} thread{'s' if threads > 1 else ''}"
     say(f"{hardware}; torch {environment['libraries']['torch']}; {found.precision}, the plain version float32")
     say(f"a large product {rates.flops / 1e12:.3g} TFLOP/s, a large copy {rates.bytes / 1e9:.3g} GB/s")
     out.print(table_of(found.rows))
+    if any(row.ms < row.floor_ms for row in found.rows):
+        say("below its floor: bytes are counted as if no cache kept them, and these activations fit into one")
 
 
 def table_of(rows: tuple[Row, ...]) -> Grid:

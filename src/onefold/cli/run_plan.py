@@ -16,9 +16,9 @@ from onefold.bench.stand_in import examples_for
 from onefold.bench.timing import cleared
 from onefold.cli.requests import Plan
 from onefold.cli.run_bench import file_named, write_json
-from onefold.engine.device import device_named
+from onefold.engine.device import device_named, precision_on
 from onefold.engine.distributed import world_here
-from onefold.engine.environment import environment
+from onefold.engine.environment import environment, now
 from onefold.engine.networks import build_network, check_network, shown
 from onefold.engine.settings import settings_of
 from onefold.recipe import to_dict
@@ -47,7 +47,8 @@ def run(request: Plan, out: Console) -> None:
     parameters = sum(p.numel() for p in net.parameters())
     named = shown(recipe.network, len(source.classes), source.statistics)
     say(f"{recipe.name}: {named}, {parameters:,} parameters; {recipe.data.source}: {counts}")
-    say(f"measuring on {device}, {recipe.precision}: {request.seconds:g} s of steps of teachers, and of the student")
+    precision = precision_on(device, recipe.precision)
+    say(f"measuring on {device}, {precision}: {request.seconds:g} s of steps of teachers, and of the student")
     teachers, student = (
         phase_of(recipe, examples, device, student=student, seconds=request.seconds, program=program, say=say)
         for student in (False, True)
@@ -61,8 +62,11 @@ def run(request: Plan, out: Console) -> None:
     exchanged = 4 * parameters / 1e6
     say(f"other settings: times {request.growth}, memory by an estimate; several devices by counting, without the")
     say(f"{exchanged:,.1f} MB of gradients that each of them exchanges in every step")
+    if (runs := teachers.measured.runs) > 1:
+        say(f"{runs} teachers were measured side by side: fewer on a device take longer than their part of it")
     if file is not None:
-        record: dict[str, Any] = {"recipe": to_dict(recipe), "environment": environment(device), "note": examples.note}
+        record: dict[str, Any] = {"date": now(), "recipe": to_dict(recipe), "environment": environment(device)}
+        record |= {"note": examples.note}
         record |= {"examples": examples.counts, "phases": [teachers.record(), student.record()]}
         write_json(file, record | {"growth": [asdict(row) for row in rows]})
         say(f"written: {file}")

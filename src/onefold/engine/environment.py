@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import importlib.metadata
 import os
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-LIBRARIES = ("onefold", "torchvision", "numpy", "safetensors")
+LIBRARIES = ("onefold", "torchvision", "timm", "triton", "numpy", "safetensors")
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -34,6 +35,10 @@ def environment(device: torch.device) -> dict[str, Any]:
         found |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
         found |= {"cudnn": torch.backends.cudnn.version()}
     return found
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def version(library: str) -> str | None:

@@ -14,7 +14,7 @@ from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
 from onefold.data.place import place_of
 from onefold.engine.abreast import Going, Together, abreast, alone
-from onefold.engine.at_once import at_once, room_on
+from onefold.engine.at_once import ONE_BY_ONE, at_once, room_on
 from onefold.engine.conduct import COPIES, conducting, size_of
 from onefold.engine.device import own_randomness
 from onefold.engine.distributed.launch import device_here, world_here
@@ -85,6 +85,8 @@ def train_teachers(
     if together:
         many = f", {most} at a time" if most < len(own) else ""
         progress.message(f"teachers {', '.join(map(str, own))} are trained side by side on {device}{many}")
+    elif len(own) > 1 and device.type == "cuda":
+        progress.message(f"teachers {', '.join(map(str, own))} are trained on {device} {ONE_BY_ONE}")
     shared = Together(progress)
     going = {}
     for place, m in enumerate(own):

@@ -14,6 +14,7 @@ import torch
 from onefold.data import Source
 from onefold.engine import Diverged, Interrupted, Progress, Result
 from onefold.engine.abreast import Going, Together, abreast
+from onefold.engine.at_once import ONE_BY_ONE
 from onefold.engine.device import device_named
 from onefold.engine.distributed.world import ALONE
 from onefold.engine.from_recipe import distilling, loaded, side_by_side, teaching
@@ -118,6 +119,8 @@ def run_together(work: Work, at_once: int | None) -> None:
     several = min(most, len(work.tasks)) > 1
     if several:
         stage.message(f"{len(work.tasks)} runs share {device}, at most {most} at a time")
+    elif len(work.tasks) > 1 and at_once is None and device.type == "cuda":
+        stage.message(f"{len(work.tasks)} runs have {device} {ONE_BY_ONE}")
     runs = []
     for k, task in enumerate(work.tasks):
         told = shared.of(k, task.title)
