@@ -30,11 +30,16 @@ def test_bench_prints_a_table_and_writes_it(tmp_path: Path, capsys: Capture) -> 
     assert not out.with_name("bench.json.part").exists()
 
 
-def test_bench_of_one_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("load", "told"), [(0.1, False), (99.0, True)])
+def test_bench_of_one_row(
+    load: float, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0), raising=False)
     out = tmp_path / "bench.json"
     words = ["bench", "--device", "cpu", "--network", "wrn10x1", "--batch", "2", "--steps", "1", "--out", str(out)]
     assert main([*words, "--row", "Supervised"]) == 0
     assert [row["step"] for row in json.loads(out.read_text())["rows"]] == ["supervised, one"]
+    assert ("the machine has other work (load 99.0" in capsys.readouterr().err) == told
 
 
 def test_bench_keeps_what_it_has_measured(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,16 @@ def finished(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
+
+
+def other_work() -> str | None:
+    """A sentence where the machine has more to do than it has cores, before anything is measured on it."""
+    load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
+    if load < cores:
+        return None
+    return (
+        f"the machine has other work (load {load:.1f}, {cores} cores): times will be longer than they are alone"
+    )
 
 
 def cleared(device: torch.device) -> None:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from onefold.bench.cases import cases_for, fresh
 from onefold.bench.compare import Row, Table, compare
+from onefold.bench.timing import other_work
 from onefold.cli.requests import Bench
 from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
@@ -38,6 +39,8 @@ def run(request: Bench, out: Console) -> None:
         names = "; ".join(dict.fromkeys(case.label for case in every))
         raise ValueError(f"--row: expected part of a row's name, got {request.row!r}; the rows are: {names}")
     fresh(cases[0])  # an unknown network is refused now
+    if (note := other_work()) is not None:
+        say(note)
     found: Table | None = None
     kept: Path | None = None
     try:

@@ -13,7 +13,7 @@ from rich.table import Table
 from onefold.bench.growth import Grown, growth, growth_measured
 from onefold.bench.plan import Phase, phase_of
 from onefold.bench.stand_in import examples_for
-from onefold.bench.timing import cleared
+from onefold.bench.timing import cleared, other_work
 from onefold.cli.requests import Plan
 from onefold.cli.run_bench import file_named, write_json
 from onefold.engine.device import device_named, precision_on
@@ -48,6 +48,8 @@ def run(request: Plan, out: Console) -> None:
     named = shown(recipe.network, len(source.classes), source.statistics)
     say(f"{recipe.name}: {named}, {parameters:,} parameters; {recipe.data.source}: {counts}")
     precision = precision_on(device, recipe.precision)
+    if (note := other_work()) is not None:
+        say(note)
     say(f"measuring on {device}, {precision}: {request.seconds:g} s of steps of teachers, and of the student")
     teachers, student = (
         phase_of(recipe, examples, device, student=student, seconds=request.seconds, program=program, say=say)
