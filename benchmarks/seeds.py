@@ -1,0 +1,90 @@
+"""Whether the fast path learns as well as the eager one: short trainings, several seeds each way.
+
+    python benchmarks/seeds.py [--recipe cifar10] [--epochs 5] [--seeds 3] [--data-root data] [--out FILE]
+
+A network trained with labels, and a student by LatentBE + TDiv-SDiv of two teachers that are trained before, each with
+the fast path in the device's own precision and without it in float32. Accuracy and NLL on the test split; means agree
+where they are not further apart than twice the deviation of their difference. Eager runs wait for the host, and share
+the device in processes of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from onefold.engine.device import device_named
+from onefold.engine.environment import environment, now
+
+WAYS = {"fast": [], "eager": ["--no-fast", "--precision", "float32"]}
+TAUGHT = ["--recipe.members", "2", "--distill.method", "latentbe", "--distill.perturbation", "tdiv-sdiv"]
+
+
+def started(words: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "onefold", *words]
+    said = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, env=os.environ | {"NO_COLOR": "1"}, **said)  # type: ignore[call-overload,no-any-return]
+
+
+def ended(runs: list[subprocess.Popen[str]]) -> None:
+    """Waits for all of them; the first that failed is told."""
+    told = [run.communicate()[1] for run in runs]
+    for run, words in zip(runs, told, strict=True):
+        if run.returncode != 0:
+            raise SystemExit(words[-3000:])
+
+
+def compared(found: dict[str, list[dict[str, float]]], metric: str) -> dict[str, Any]:
+    """Means and deviations of both ways, and how far apart the means are in deviations of their difference."""
+    values = {way: [each[metric] for each in runs] for way, runs in found.items()}
+    mean = {way: statistics.mean(each) for way, each in values.items()}
+    spread = {way: statistics.stdev(each) for way, each in values.items()}
+    error = (sum(spread[way] ** 2 / len(values[way]) for way in values)) ** 0.5
+    return {"values": values, "mean": mean, "deviation": spread, "apart": (mean["fast"] - mean["eager"]) / error}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="cifar10")
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--data-root", default="data")
+    parser.add_argument("--together", type=int, default=3, help="eager runs at a time")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    common = [args.recipe, "--epochs", str(args.epochs), "--optim.warmup-epochs", "1", "--data.root", args.data_root]
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        teachers = f"{place}/teachers"
+        ended([started(["train", *common, *TAUGHT, "--seed", "100", "--out", teachers])])
+        kinds = {"supervised": ["train", *common, "--recipe.members", "1"]}
+        kinds["LatentBE-2 + TDiv-SDiv"] = ["distill", *common, *TAUGHT, "--teachers", teachers]
+        for kind, words in kinds.items():
+            found: dict[str, list[dict[str, float]]] = {}
+            for way, flags in WAYS.items():
+                folders = [Path(place) / f"{words[0]}-{way}-{seed}" for seed in range(args.seeds)]
+                runs = [[*words, *flags, "--seed", str(k), "--out", str(folder)] for k, folder in enumerate(folders)]
+                many = 1 if way == "fast" else args.together
+                for first in range(0, len(runs), many):
+                    ended([started(each) for each in runs[first : first + many]])
+                last = "teacher-0/result.json" if words[0] == "train" else "result.json"
+                found[way] = [json.loads((folder / last).read_text())["metrics"] for folder in folders]
+            for metric in ("acc", "nll"):
+                row = {"what": kind, "metric": metric} | compared(found, metric)
+                rows.append(row)
+                shown = "  ".join(f"{way} {row['mean'][way]:.4f} ± {row['deviation'][way]:.4f}" for way in WAYS)
+                print(f"{kind:24} {metric:4} {shown}  {row['apart']:+.1f} deviations apart", flush=True)
+            if args.out:
+                about = {"date": now(), "environment": environment(device_named("auto"))}
+                args.out.write_text(json.dumps(about | {"rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
