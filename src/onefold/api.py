@@ -52,9 +52,9 @@ def distill(
     temperature: float = 4.0,
     alpha: float = 1.0,
     cap: float = 0.6,
-    lr: float = 0.1,
+    lr: float | None = None,
     momentum: float = 0.9,
-    weight_decay: float = 5e-4,
+    weight_decay: float | None = None,
     batch_size: int = 128,
     drop_last: bool = False,
     warmup_epochs: float | None = None,
@@ -86,11 +86,14 @@ def distill(
         net: the student's network; its weights are where training starts.
         train, val, test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y). With `val` the
             best epoch is served and a temperature fitted; `test` is what the metrics are of.
+        lr, weight_decay: 0.1 and 5e-4; with an `optimizer` of your own those that it is made with, or 5e-4 where it has
+            no decay.
         warmup_epochs: 5, or a tenth of the epochs where that is less.
         augment: random crops and flips of uint8 images; a Dataset may bring its own transforms.
         space: where perturbed inputs live; `InputSpace.of(x)` for inputs that are not images in [0, 1].
-        optimizer: makes an optimizer of parameter groups, e.g. `lambda groups: AdamW(groups)`; SGD with Nesterov
-            momentum if left out. The groups carry `lr` and `weight_decay`.
+        optimizer: makes an optimizer of parameter groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; SGD with
+            Nesterov momentum if left out. It may be called twice. The groups carry `lr` and `weight_decay`: members'
+            factors have rates of their own.
         scheduler: makes a scheduler of the optimizer, stepped once a step and never by the epoch; warm-up and cosine
             if left out. ReduceLROnPlateau is stepped after every evaluation, with the NLL of `val`, or with its
             accuracy in mode "max".
@@ -130,10 +133,10 @@ def distill(
     world = world_here()
     place = device_here(device, world)
     warmup = min(WARMUP, epochs / 10) if warmup_epochs is None else warmup_epochs
+    rates = {"lr": lr, "weight_decay": weight_decay}
     optim = OptimRecipe(
-        lr=lr,
+        **{name: rate for name, rate in rates.items() if rate is not None},
         momentum=momentum,
-        weight_decay=weight_decay,
         batch_size=batch_size,
         warmup_epochs=warmup,
         drop_last=drop_last,
@@ -175,6 +178,7 @@ def distill(
         space=space,
         workers=workers,
         optimizer=optimizer,
+        unsaid=() if optimizer is None else tuple(name for name, rate in rates.items() if rate is None),
         scheduler=scheduler,
         world=world,
     )
@@ -290,6 +294,7 @@ def record(job: Job) -> dict[str, Any]:
     """What can be said about a run that no recipe describes."""
     described: dict[str, Any] = {"source": "python", "network": type(job.net).__name__}
     described |= dataclasses.asdict(job.settings)
+    described["optim"] |= dict.fromkeys(job.unsaid)  # run.json has what the optimizer decided
     splits = {"train": job.train, "val": job.val, "test": job.test}
     described["splits"] = {name: None if split is None else trace(split) for name, split in splits.items()}
     return described | {"augment": repr(job.augment), "space": repr(job.space), "device": str(job.device)}

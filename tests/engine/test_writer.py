@@ -206,7 +206,7 @@ def test_a_checkpoint_that_could_not_be_written_is_not_spoken_of(
                 for group in self.param_groups:
                     group["params"][0].data.fill_(torch.nan)
 
-    job: Job = make_job(log_every=1, optimizer=lambda groups: Breaking(groups, lr=0.01))
+    job: Job = make_job(log_every=1, optimizer=lambda groups: Breaking(groups))
     with pytest.raises(OSError, match=r"could not be written .*, there is none before it"):
         conduct(job, RunFolder(tmp_path), {"recipe": 1})
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -20,9 +21,16 @@ SchedulerFactory = Callable[[Optimizer], LRScheduler]
 
 
 def optimizer_for(
-    student: AnyStudent, settings: Settings, factory: OptimizerFactory | None, fast: bool = False
+    student: AnyStudent,
+    settings: Settings,
+    factory: OptimizerFactory | None,
+    fast: bool = False,
+    unsaid: Collection[str] = (),
 ) -> Optimizer:
     """SGD with Nesterov momentum, or what the user's factory makes of the student's groups.
+
+    The groups carry "lr" and "weight_decay", and a group's own beat what an optimizer is made with: those that are
+    `unsaid`, because nobody gave them beside the factory, are taken from the optimizer.
 
     The `fast` SGD updates everything in a few kernels and reads its rates from tensors, so that it can be captured.
     """
@@ -36,7 +44,7 @@ def optimizer_for(
     if not callable(factory):
         raise ValueError(
             "optimizer: expected a function of parameter groups that returns a torch optimizer, such as "
-            f"lambda groups: AdamW(groups), got a {type(factory).__name__} object"
+            f"lambda groups: AdamW(groups, lr=1e-3), got a {type(factory).__name__} object"
         )
     optimizer = factory(groups)
     if not isinstance(optimizer, Optimizer):
@@ -49,10 +57,28 @@ def optimizer_for(
             "optimizer: expected one of the parameter groups it is given, got one of other parameters; the student is "
             "made of a copy of the network, so that the parameters of `net` itself never move"
         )
-    if not isinstance(optimizer, SGD) and isinstance(student, BatchEnsemble):
-        # Others take out the gradient's scale, and the factors need no rate of their own.
-        optimizer = factory(student.parameter_groups(optim.lr, optim.weight_decay, adaptive=True))
-    return optimizer
+    given = {"lr": optim.lr, "weight_decay": optim.weight_decay}
+    wanted = {name: wanted_rate(optimizer, name, value, name in unsaid) for name, value in given.items()}
+    # Others than SGD take out the gradient's scale, and the factors need no rate of their own.
+    adaptive = not isinstance(optimizer, SGD) and isinstance(student, BatchEnsemble)
+    return factory(student.parameter_groups(**wanted, adaptive=adaptive)) if adaptive or wanted != given else optimizer
+
+
+def wanted_rate(optimizer: Optimizer, name: str, given: float, unsaid: bool) -> float:
+    """The rate to train with; where the factory and who called it say different things, neither is taken."""
+    own = optimizer.defaults.get(name)
+    if not isinstance(own, int | float | Tensor):
+        return given
+    if unsaid:
+        # Most optimizers have no decay unless asked, and LatentBE's factors are pulled to one by it.
+        return given if name == "weight_decay" and own == 0 else float(own)
+    usual = inspect.signature(type(optimizer)).parameters.get(name)
+    if usual is None or own == usual.default or float(own) == given:
+        return given
+    raise ValueError(
+        f"optimizer: expected one {name}, got {name}={float(own):g} in the function that makes "
+        f"{type(optimizer).__name__} and {name}={given:g} beside it; leave out one of them"
+    )
 
 
 def schedule_for(

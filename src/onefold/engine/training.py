@@ -59,6 +59,8 @@ class Job:
     space: InputSpace = PIXELS
     workers: int | None = None
     optimizer: OptimizerFactory | None = None
+    unsaid: tuple[str, ...] = ()
+    """"lr" and "weight_decay", where the optimizer of the user's own decides"""
     scheduler: SchedulerFactory | None = None
     world: World = ALONE
     known: bool = False
@@ -157,7 +159,7 @@ def prepare(job: Job) -> Training:
         fast_student(student, x, precision, job.say, job.world)
         if isinstance(teachers, Teachers):
             teachers = fast_teachers(teachers, x, precision, job.say)
-    optimizer = optimizer_for(student, settings, job.optimizer, fast)
+    optimizer = optimizer_for(student, settings, job.optimizer, fast, job.unsaid)
     ema = None if optim.ema is None else MovingAverage(student, optim.ema)
     loss = loss_for(student, teachers)
     plain_step = training_step(
