@@ -12,41 +12,60 @@ import torch
 from torch import Tensor, nn
 
 from onefold.metrics.calibration import check_temperature
+from onefold.metrics.ensemble import log_mean_probabilities
+from onefold.types import Ensemble, Prediction
 
 # Ends of a network through which a factor passes as it is, when evaluated.
 _CHANGES_NOTHING = (nn.Identity, nn.Dropout, nn.Flatten)
 
 
 class Calibrated(nn.Module):
-    """A network whose logits are divided by a temperature that travels in its state dict."""
+    """A network whose logits, or what is predicted from them, are divided by a temperature that travels in its state
+    dict: `[B, ...]` to `[B, K]`."""
 
     temperature: Tensor
 
-    def __init__(self, model: nn.Module, temperature: float) -> None:
+    def __init__(self, model: nn.Module, temperature: float, predict: Prediction | None = None) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.predict, self.has_members = model, predict, isinstance(model, Ensemble)
         place = next((t.device for t in [*model.parameters(), *model.buffers()]), None)
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32, device=place))
         self.train(model.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The network's logits at the temperature."""
-        logits = self.model(x)
+        """The answer at the temperature."""
+        answer = self.model(x)
+        logits = getattr(answer, "logits", answer)  # the classifiers of transformers answer with a record
         if not isinstance(logits, Tensor):
             raise ValueError(f"model: expected a network that returns a tensor, got {type(logits).__name__}")
+        if self.predict is not None:
+            logits = self.predict(logits if self.has_members else logits[None])
         return logits / self.temperature
 
 
-def calibrated(model: nn.Module, temperature: float | None, example: Tensor | None = None) -> nn.Module:
-    """A copy of one network that answers logits / T; the model itself is left as it is.
+def calibrated(
+    model: nn.Module,
+    temperature: float | None,
+    example: Tensor | None = None,
+    *,
+    predict: Prediction | None = None,
+) -> nn.Module:
+    """A copy of a model that answers logits / T `[B, K]`; the model itself is left as it is.
 
-    Where the network's answer certainly is what its last `nn.Linear` gives, that layer's weight and bias are
+    Of teachers and batch ensembles the logits are the log of the mean of their members' softmax, to which their
+    temperature is fitted; `predict` is for models that answer otherwise, as in `onefold.evaluate`.
+
+    Where a network's answer certainly is what its last `nn.Linear` gives, that layer's weight and bias are
     divided by T, and the copy has the model's class and state dict keys. It is certain when a symbolic trace
     of the forward pass says so, or, for a network that cannot be traced, when on the `example` (a batch of
     inputs) the network returns the very tensor that the layer made. Otherwise the copy comes inside a
     `Calibrated`, which divides. With an example the folded network's logits are compared with the model's.
     """
     temperature = check_temperature(temperature)
+    if predict is None and isinstance(model, Ensemble):
+        predict = log_mean_probabilities
+    if predict is not None:
+        return Calibrated(copy.deepcopy(model), temperature, predict)
     # Looked at in a copy: a forward pass may write to the network, and evaluation is what is calibrated.
     probe = copy.deepcopy(model).eval()
     name = _last_linear(probe, example)

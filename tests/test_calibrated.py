@@ -1,0 +1,86 @@
+"""What a run's temperature was fitted to is what `calibrated` divides: its likelihood is the run's calibrated one."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import onefold
+from onefold.objectives import dirichlet_mean
+
+
+@dataclass
+class Record:
+    logits: Tensor
+
+
+class Recording(nn.Module):
+    """Answers as the classifiers of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = net()
+
+    def forward(self, x: Tensor) -> Record:
+        return Record(self.body(x))
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def data(count: int) -> tuple[Tensor, Tensor]:
+    """Classes that overlap, so that there is a temperature to fit."""
+    y = torch.arange(count) % 3
+    return torch.randn(count, 16) + 2 * torch.eye(3, 16)[y], y
+
+
+@pytest.mark.parametrize(
+    ("method", "make", "options"),
+    [
+        ("latentbe", net, {}),
+        ("latentbe", Recording, {}),
+        ("be", net, {}),
+        ("be", Recording, {}),
+        ("proxy-end2", net, {"predict": dirichlet_mean}),
+    ],
+)
+def test_a_run_calibrated(method: str, make: Any, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    train, val, test = data(96), data(99), data(40)
+    given: dict[str, Any] = {"val": val, "test": test, "perturbation": "none", "epochs": 8, "batch_size": 16}
+    teachers = [onefold.distill(None, net(), train, method="supervised", seed=m, **given).model for m in range(2)]
+    result = onefold.distill(teachers, make(), train, method=method, **given)
+    assert abs(result.metrics["cnll"] - result.metrics["nll"]) > 1e-3
+    assert 0.1 < result.temperature < 10
+    served = onefold.calibrated(result.model, result.temperature, **options)
+    assert served(test[0]).shape == (40, 3)
+    found = onefold.evaluate(served, test)
+    assert found["nll"] == pytest.approx(result.metrics["cnll"], abs=1e-6)
+    assert found["ece"] == pytest.approx(result.metrics["cece"], abs=1e-6)
+    assert onefold.evaluate(served, test, calibrate_on=val)["temperature"] == pytest.approx(1, abs=1e-3)
+
+
+def test_teachers_calibrated() -> None:
+    torch.manual_seed(0)
+    teachers, test = onefold.Teachers([net(), net()]), data(40)
+    before = copy.deepcopy(teachers.state_dict())
+    served = onefold.calibrated(teachers, 0.1)
+    expected = (teachers(test[0]).softmax(-1).mean(0).log() / 0.1).softmax(-1)
+    torch.testing.assert_close(served(test[0]).softmax(-1), expected)
+    again = onefold.calibrated(onefold.Teachers([net(), net()]), 3.0)
+    again.load_state_dict(served.state_dict())
+    torch.testing.assert_close(again(test[0]), served(test[0]))
+    assert all(torch.equal(value, before[name]) for name, value in teachers.state_dict().items())
+
+
+def test_a_student_with_members_calibrated_can_be_exported() -> None:
+    x, _ = data(5)
+    served = onefold.calibrated(onefold.batch_ensemble(net().eval(), 2, "normal", example=x), 2.0)
+    exported: Any = torch.export.export(served, (x,)).module()
+    torch.testing.assert_close(exported(x), served(x))
