@@ -57,6 +57,7 @@ def test_a_run_calibrated(method: str, make: Any, options: dict[str, Any]) -> No
     teachers = [onefold.distill(None, net(), train, method="supervised", seed=m, **given).model for m in range(2)]
     result = onefold.distill(teachers, make(), train, method=method, **given)
     assert abs(result.metrics["cnll"] - result.metrics["nll"]) > 1e-3
+    assert result.temperature is not None
     assert 0.1 < result.temperature < 10
     served = onefold.calibrated(result.model, result.temperature, **options)
     assert served(test[0]).shape == (40, 3)
