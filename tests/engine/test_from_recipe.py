@@ -202,6 +202,12 @@ def seeded():
     return plain()
 
 
+def by_itself():
+    net = plain()
+    net[1].weight.data = torch.randn(3, 32, generator=torch.Generator().manual_seed(1))
+    return net
+
+
 def zeros():
     net = plain()
     for weight in net.parameters():
@@ -215,13 +221,14 @@ def test_a_network_that_seeds_itself_is_told_before_the_first_step(make_teller: 
     (tmp_path / "nets.py").write_text(SEEDED)
     recipe = dataclasses.replace(RECIPE, network=f"{tmp_path}/nets.py:seeded")
     single = dataclasses.replace(recipe, members=1, distill=DistillRecipe("kd", "none"))
-    note = (
-        "all teachers begin with the same weights, and only the order of the data tells them apart: if "
-        f"{recipe.network} calls torch.manual_seed, leave that out, for each teacher has a seed of its own"
-    )
 
     def told(recipe: Recipe, name: str, **given: Any) -> bool:
         teller = make_teller()
+        note = (
+            "all teachers begin with the same weights, and only the order of the data tells them apart: if "
+            f"{recipe.network} calls torch.manual_seed, or draws from a generator with a seed of its own, leave that "
+            "out, for each teacher has a seed of its own"
+        )
         train_teachers(recipe, tmp_path / name, source=tiny(), progress=teller, **given)
         assert note not in teller.messages[1:]
         return note in teller.messages[:1]
@@ -232,6 +239,7 @@ def test_a_network_that_seeds_itself_is_told_before_the_first_step(make_teller: 
     assert told(recipe, "one by one", members=[0])
     assert told(recipe, "one by one", members=[1])
     assert told(recipe, "together")
+    assert told(dataclasses.replace(recipe, network=f"{tmp_path}/nets.py:by_itself"), "by itself")
     (tmp_path / "together" / "teacher-1" / "result.json").unlink()
     assert not told(recipe, "together")  # goes on
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -63,3 +65,18 @@ def own_randomness(device: torch.device) -> Iterator[None]:
     """Global random numbers may be seeded and drawn inside, and stand as before outside."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield
+
+
+@contextlib.contextmanager
+def seeded(device: torch.device, seed: int) -> Iterator[None]:
+    """The same with a seed, for what may draw from Python's and NumPy's global random numbers, too."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 -- what users draw from
+    try:
+        with own_randomness(device):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002

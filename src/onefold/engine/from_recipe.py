@@ -16,7 +16,7 @@ from onefold.data.place import place_of
 from onefold.engine.abreast import Going, Together, abreast, alone
 from onefold.engine.at_once import ONE_BY_ONE, at_once, room_on
 from onefold.engine.conduct import COPIES, conducting, size_of
-from onefold.engine.device import own_randomness
+from onefold.engine.device import seeded
 from onefold.engine.distributed.launch import device_here, world_here
 from onefold.engine.distributed.plan import by_members
 from onefold.engine.distributed.spread import SpreadTeachers
@@ -115,7 +115,8 @@ def seed_note(recipe: Recipe, source: Source, device: torch.device) -> str | Non
         return None
     return (
         "all teachers begin with the same weights, and only the order of the data tells them apart: if "
-        f"{recipe.network} calls torch.manual_seed, leave that out, for each teacher has a seed of its own"
+        f"{recipe.network} calls torch.manual_seed, or draws from a generator with a seed of its own, leave that out, "
+        "for each teacher has a seed of its own"
     )
 
 
@@ -246,8 +247,7 @@ def job_of(
 
 def network_for(recipe: Recipe, source: Source, seed: int, device: torch.device) -> nn.Module:
     """With the weights that it begins with."""
-    with own_randomness(device):
-        torch.manual_seed(draw_seed("network", seed))
+    with seeded(device, draw_seed("network", seed)):
         return build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
 
 

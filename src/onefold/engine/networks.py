@@ -142,10 +142,11 @@ def own_made(
 
 
 def begin_alike(one: nn.Module, other: nn.Module) -> bool:
-    """Whether all weights of two networks are the same, though some were drawn: the entries of one differ."""
-    ours, theirs = list(one.parameters()), list(other.parameters())
-    drawn = any(weight.numel() > 1 and bool((weight != weight.flatten()[0]).any()) for weight in ours)
-    return drawn and len(ours) == len(theirs) and all(map(torch.equal, ours, theirs))
+    """Whether all matrices that were drawn, for their entries differ, are the same in two networks. Vectors are not
+    asked: most biases are drawn by torch, also where a network draws the rest by itself."""
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    drawn = [(w, v) for w, v in pairs if w.dim() > 1 and bool((w != w.flatten()[:1]).any())]
+    return bool(drawn) and all(torch.equal(ours, theirs) for ours, theirs in drawn)
 
 
 def own_arguments(own: Own, classes: int, statistics: Sequence[Sequence[float]]) -> dict[str, Any]:
