@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
-from onefold.data import Arrays, Augmentation, CropFlip, Split, as_split, loader_for
+from onefold.data import Arrays, Augmentation, CropFlip, Loader, Split, as_split, loader_for
 from onefold.engine import Job, Progress, Result, Settings, conduct
 from onefold.engine.device import device_named, placed
 from onefold.engine.distributed import World, device_here, world_here
@@ -25,6 +26,8 @@ from onefold.engine.evaluate import answered, streamed
 from onefold.engine.event_files import check_log
 from onefold.engine.factories import OptimizerFactory, SchedulerFactory
 from onefold.engine.kept import kept
+from onefold.engine.loop import ODD, refuse_inputs
+from onefold.engine.preflight import check_finite_inputs
 from onefold.engine.progress import LOG, listening, noting
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, method_named, perturbation_named
@@ -55,7 +58,7 @@ def distill(
     lr: float | None = None,
     momentum: float = 0.9,
     weight_decay: float | None = None,
-    batch_size: int = 128,
+    batch_size: int | None = None,
     drop_last: bool = False,
     warmup_epochs: float | None = None,
     label_smoothing: float = 0.0,
@@ -88,6 +91,7 @@ def distill(
             best epoch is served and a temperature fitted; `test` is what the metrics are of.
         lr, weight_decay: 0.1 and 5e-4; with an `optimizer` of your own those that it is made with, or 5e-4 where it has
             no decay.
+        batch_size: 128, or that of a `DataLoader`.
         warmup_epochs: 5, or a tenth of the epochs where that is less.
         augment: random crops and flips of uint8 images; a Dataset may bring its own transforms.
         space: where perturbed inputs live; `InputSpace.of(x)` for inputs that are not images in [0, 1].
@@ -137,7 +141,7 @@ def distill(
     optim = OptimRecipe(
         **{name: rate for name, rate in rates.items() if rate is not None},
         momentum=momentum,
-        batch_size=batch_size,
+        batch_size=batch_size_for(splits["train"], batch_size, world),
         warmup_epochs=warmup,
         drop_last=drop_last,
         clip=clip,
@@ -213,18 +217,43 @@ def evaluate(
     place = device_named(device)
     splits = {"test": as_split(test, "test")}
     if calibrate_on is not None:
-        splits["val"] = as_split(calibrate_on, "calibrate_on")
+        splits["calibrate_on"] = as_split(calibrate_on, "calibrate_on")
     options: dict[str, Any] = {"train": False, "device": place, "workers": workers}
     loaders = {name: loader_for(split, batch_size, **options) for name, split in splits.items()}
-    with placed(module, place):
+    with placed(module, place), blaming_inputs(splits, loaders):
         ensemble = as_ensemble(module)
         temperature: float | None = None
-        if "val" in loaders:
-            labels, logits = kept(answered(ensemble, predict, loaders["val"]))
+        if calibrate_on is not None:
+            labels, logits = kept(answered(ensemble, predict, loaders["calibrate_on"]))
             temperature = fit_temperature(logits, labels)
             if (warning := warning_of_temperature(temperature)) is not None and not world_here().rank:
                 LOG.warning(warning)
         return streamed(answered(ensemble, predict, loaders["test"]), temperature)
+
+
+@contextlib.contextmanager
+def blaming_inputs(splits: dict[str, Split], loaders: dict[str, Loader]) -> Iterator[None]:
+    """Where answers are refused, inputs that are not finite are blamed before the network."""
+    try:
+        yield
+    except ValueError:
+        for name, loader in loaders.items():
+            check_finite_inputs(name, splits[name])
+            refuse_inputs(f"{name}: expected finite inputs, got {ODD} values", (x for x, _ in loader.batches()))
+        raise
+
+
+def batch_size_for(train: Split, given: int | None, world: World) -> int:
+    """Over all processes; a `DataLoader` makes its batches by itself, in each of them."""
+    own = train.batch_size if isinstance(train, DataLoader) else None
+    if own is None:
+        return OptimRecipe.batch_size if given is None else given
+    if given not in (None, own * world.size):
+        raise ValueError(
+            f"batch_size: expected none beside a DataLoader, which has batches of {own}, got {given}; leave it out, or "
+            "give the Dataset instead of the DataLoader"
+        )
+    return own * world.size
 
 
 def check_progress(progress: object) -> None:

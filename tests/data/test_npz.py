@@ -95,6 +95,14 @@ def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:
         ({"train_x": np.full((30, 5), np.nan)}, r"in 30 examples: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, and 20 more; mend"),
         ({"train_y": LABELS + 1}, "expected training examples of every class, got none of 0"),
         (
+            {"train_y": np.where(np.arange(30) == 17, 9, LABELS)},
+            r"got none of 3, 4, 5, 6, 7, 8; .* The largest label is 9: 1 example has it, train_y\[17\]$",
+        ),
+        (
+            {"train_y": np.where(np.arange(30) > 27, 4, LABELS)},
+            r"got none of 3; .* The largest label is 4: 2 examples have it, the first train_y\[28\]$",
+        ),
+        (
             {"test_x": PIXELS[:6, :1]},
             r"expected every split like train, torch.uint8 \[3, 8, 9\], got test torch.uint8 \[1, 8, 9\]",
         ),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from onefold.data.holdout import divide
 from onefold.data.options import Options
-from onefold.data.source import Source, from_arrays
+from onefold.data.source import Source, check_classes, from_arrays
 from onefold.data.split import Arrays, check_range, first_few
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -52,6 +52,8 @@ def load_npz(given_path: str, options: Options) -> Source:
     classes = class_names(given, arrays["train"].y)
     for split, part in arrays.items():
         check_range(part.y, classes, partial("{}, {}_y[{}]".format, path, split))
+    if "classes" not in given:  # now, by the indices of the file
+        check_classes(name, arrays["train"].y, classes, "train_y[{}]".format)
     division = divide({split: part.y for split, part in arrays.items()}, options)
     train, val, test = (arrays[split].take(indices) for split, indices in division[:3])
     return from_arrays(name, train, val, test, classes, notes=(*notes, *division.notes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from onefold.data.augment import Augmentation, CropFlip, ResizedCrop
 from onefold.data.compare import check_scale, class_notes, looked_at, range_notes
 from onefold.data.pictures import Pictures
-from onefold.data.split import Arrays, Split, check_range, first_few, labels_of
+from onefold.data.split import FEW, Arrays, Split, check_range, first_few, labels_of
 from onefold.data.statistics import SAMPLE, Statistics, sampled, statistics_of
 
 SMALL = 96  # pixels: a side up to which a streamed image is cropped at its own size
@@ -119,14 +119,27 @@ def check_every_label(name: str, splits: Mapping[str, Split], classes: tuple[str
             check_classes(name, labels, classes)
 
 
-def check_classes(name: str, labels: Tensor, classes: tuple[str, ...]) -> None:
-    """Refuses a question with one answer, and classes without an example to learn from."""
+def check_classes(
+    name: str, labels: Tensor, classes: tuple[str, ...], where: Callable[[int], str] | None = None
+) -> None:
+    """Refuses a question with one answer, and classes without an example to learn from; with `where`, classes were
+    counted by the largest label, which may be a slip."""
     if len(classes) < 2:
         raise ValueError(f"{name}: expected at least two classes, got {len(classes)}")
     missing = sorted(set(range(len(classes))) - set(labels.unique().tolist()))
     if missing:
-        names = first_few(missing, told=classes.__getitem__)
+        names, slip = first_few(missing, told=classes.__getitem__), "" if where is None else largest(labels, where)
         raise ValueError(
             f"{name}: expected training examples of every class, got none of {names}; "
-            "number classes from 0 without gaps, or leave those without examples out"
+            f"number classes from 0 without gaps, or leave those without examples out{slip}"
         )
+
+
+def largest(labels: Tensor, where: Callable[[int], str]) -> str:
+    """How many examples have the largest label, and where the first is, if they are few."""
+    label = int(labels.max())
+    places = (labels == label).nonzero().flatten().tolist()
+    if len(places) > FEW:
+        return ""
+    many = "examples have it, the first" if len(places) > 1 else "example has it,"
+    return f". The largest label is {label}: {len(places)} {many} {where(places[0])}"

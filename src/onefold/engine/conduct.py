@@ -90,8 +90,25 @@ def look_at(training: Training) -> None:
     job = training.job
     if not job.known:
         check_alike(job, training.classes)
-    if (note := untrained_note(job, training.classes)) is not None:
-        job.say(note)
+    for note in (untrained_note(job, training.classes), same_note(job)):
+        if note is not None:
+            job.say(note)
+
+
+def same_note(job: Job) -> str | None:
+    """A sentence about teachers that are one and the same."""
+    if job.teachers is None:
+        return None
+    members: dict[str, list[str]] = {}
+    for m, found in enumerate(weight_hashes(job.teachers, job.world)):
+        members.setdefault(found, []).append(str(m))
+    same = [", ".join(ms) for ms in members.values() if len(ms) > 1]
+    if not same:
+        return None
+    return (
+        f"teachers {' and teachers '.join(same)} have the same weights, and answer as one: was a network given twice, "
+        "or were the same weights loaded?"
+    )
 
 
 def found_or_begun(
@@ -131,12 +148,15 @@ def describe_optimizer(optimizer: Optimizer) -> dict[str, Any]:
 
 def fingerprint(teachers: Teachers | SpreadTeachers, world: World) -> str:
     """A hash of all weights, wherever they are held: teachers that were trained anew are other teachers."""
+    return hashlib.blake2b("".join(weight_hashes(teachers, world)).encode(), digest_size=16).hexdigest()
+
+
+def weight_hashes(teachers: Teachers | SpreadTeachers, world: World) -> list[str]:
+    """Of each teacher."""
     if isinstance(teachers, Teachers):
-        each = [weights_hash(network) for network in teachers.networks]
-    else:
-        own = [] if teachers.own is None else [weights_hash(network) for network in teachers.own.networks]
-        each = [found for held in world.collected(own) for found in held]
-    return hashlib.blake2b("".join(each).encode(), digest_size=16).hexdigest()
+        return [weights_hash(network) for network in teachers.networks]
+    own = [] if teachers.own is None else [weights_hash(network) for network in teachers.own.networks]
+    return [found for held in world.collected(own) for found in held]
 
 
 def weights_hash(module: nn.Module) -> str:

@@ -1,0 +1,95 @@
+"""What is given to `distill` and `evaluate` by mistake is told by its name."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import onefold
+from onefold.api import batch_size_for
+from onefold.data import as_split
+from onefold.engine.distributed.world import World
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def data(count: int = 48, odd: int | None = None) -> tuple[Tensor, Tensor]:
+    x = torch.rand(count, 1, 4, 4)
+    if odd is not None:
+        x[odd, 0, 1, 1] = torch.nan
+    return x, torch.arange(count) % 3
+
+
+class Pairs(Dataset[Any]):
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.x[index], int(self.y[index])
+
+
+def test_evaluate_blames_inputs_and_not_the_network() -> None:
+    for test, place in ((data(odd=5), " in 1 examples: 5;"), (Pairs(*data(odd=5)), ";")):
+        with pytest.raises(ValueError, match=f"^test: expected finite inputs, got NaN or infinite values{place} mend"):
+            onefold.evaluate(net(), test, workers=0)
+        with pytest.raises(ValueError, match=r"^calibrate_on: expected finite inputs"):
+            onefold.evaluate(net(), data(), calibrate_on=test, workers=0)
+    broken = net()
+    nn.init.constant_(broken[3].bias, torch.nan)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="look for a diverged network"):
+        onefold.evaluate(broken, data())
+
+
+def test_inputs_that_a_network_can_deal_with_are_no_mistake() -> None:
+    class Mending(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, x: Tensor) -> Any:
+            return self.inner(x.nan_to_num())
+
+    assert onefold.evaluate(Mending(), data(odd=5))["count"] == 48
+
+
+def test_teachers_that_are_the_same_get_one_note(caplog: pytest.LogCaptureFixture) -> None:
+    one, other = net(), net()
+
+    def told(*teachers: nn.Module) -> list[str]:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            onefold.distill(teachers, net(), data(), epochs=1, progress=False)
+        return [note for note in caplog.messages if "same weights" in note]
+
+    assert told(one, net(), other) == []
+    (note,) = told(one, other, one, copy.deepcopy(other))
+    assert note.startswith("teachers 0, 2 and teachers 1, 3 have the same weights, and answer as one")
+
+
+def test_a_loader_has_the_batches_that_it_has() -> None:
+    loader = DataLoader(TensorDataset(*data()), batch_size=12)
+    with pytest.raises(ValueError, match="batch_size: expected none beside a DataLoader, .* of 12, got 64"):
+        onefold.distill([net(), net()], net(), loader, batch_size=64)
+    pair = World()
+    pair.size = 2
+    for train, given, world, expected in (
+        (loader, None, World(), 12),
+        (loader, 12, World(), 12),
+        (loader, None, pair, 24),
+        (loader, 24, pair, 24),
+        (DataLoader(TensorDataset(*data()), batch_size=None), 64, World(), 64),
+        (data(), None, World(), 128),
+        (data(), 64, World(), 64),
+    ):
+        assert batch_size_for(as_split(train), given, world) == expected
