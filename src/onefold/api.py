@@ -86,7 +86,8 @@ def distill(
 
     Args:
         teachers: trained networks, of any architectures; None for the method "supervised", which makes a teacher.
-        net: the student's network; its weights are where training starts.
+        net: the student's network; its weights are where training starts. What it draws in `forward` comes from `seed`
+            if torch draws it.
         train, val, test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y). With `val` the
             best epoch is served and a temperature fitted; `test` is what the metrics are of.
         lr, weight_decay: 0.1 and 5e-4; with an `optimizer` of your own those that it is made with, or 5e-4 where it has
