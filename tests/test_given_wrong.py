@@ -79,7 +79,7 @@ def test_teachers_that_are_the_same_get_one_note(caplog: pytest.LogCaptureFixtur
 
 def test_a_loader_has_the_batches_that_it_has() -> None:
     loader = DataLoader(TensorDataset(*data()), batch_size=12)
-    with pytest.raises(ValueError, match="batch_size: expected none beside a DataLoader, .* of 12, got 64"):
+    with pytest.raises(ValueError, match=r"batch_size: expected none beside a DataLoader, .* of 12, got 64"):
         onefold.distill([net(), net()], net(), loader, batch_size=64)
     pair = World()
     pair.size = 2
