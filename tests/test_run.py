@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from onefold.recipe import DataRecipe, DistillRecipe, OptimRecipe, Recipe, to_dict
-from onefold.run import RunFolder, check_file, check_folder, write_aside
+from onefold.run import RunFolder, check_file, check_folder, differences, write_aside
 
 RECIPE = Recipe("mine", optim=OptimRecipe(warmup_epochs=5))
 ABOUT = {"kind": "student", "members": 4, "teachers": "runs/teachers"}
@@ -364,3 +364,12 @@ def test_large_predictions_stay_on_the_disk(tmp_path: Path, monkeypatch: pytest.
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="damaged or foreign"):
         run.predictions("test")
+
+
+def test_examples_are_compared_where_both_say_what_they_are() -> None:
+    said = {"run.data_content.train": "a", "run.data_content.val": "b"}
+    assert differences(said, said) == []
+    assert differences({}, said) == []  # a run from before it was recorded
+    assert differences(said, {}) == []  # one that is only read
+    (told,) = differences(said, said | {"run.data_content.val": "c"})
+    assert told == "run.data_content.val: these are other examples, or other labels"

@@ -34,7 +34,7 @@ FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes
 FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by"}
 FREE |= {"run.network_file", "run.data_place"}
 NETWORKS = ("network", "run.network")
-CONTENT = "run.network_content"
+CONTENT, EXAMPLES = "run.network_content", "run.data_content."
 TAUGHT = "run.teachers_trained."  # for reports; it is the teachers' weights that are compared
 DATA, PLACE = ("data.source", "run.data"), "run.data_place"
 RATES = "run.optimizer.groups"
@@ -336,9 +336,12 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     def told(name: str) -> str:
         if name == CONTENT and name in before and name in now:
             return "the file of the network, or one that it imports, has changed"  # hashes tell nobody anything
+        if name.startswith(EXAMPLES):
+            return "these are other examples, or other labels"
         return f"{shown(before, name)} -> {shown(now, name)}"
 
     different = [n for n in {**before, **now} if not same(n, before.get(n, MISSING), now.get(n, MISSING))]
+    different = [n for n in different if not n.startswith(EXAMPLES) or (n in before and n in now)]  # others do not say
     teacher = before.get("run.kind") == now.get("run.kind") == "teacher"
     if before.get(PLACE) is not None and before[PLACE] == now.get(PLACE):
         different = [n for n in different if n not in DATA]  # the same file by another path

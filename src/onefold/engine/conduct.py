@@ -19,7 +19,7 @@ from onefold.engine.environment import environment
 from onefold.engine.event_files import check_log, event_files
 from onefold.engine.factories import HOW
 from onefold.engine.keeper import Keeper
-from onefold.engine.loop import fit
+from onefold.engine.loop import Position, fit
 from onefold.engine.pack import pack
 from onefold.engine.preflight import check_alike
 from onefold.engine.progress import Progress, listening, noting
@@ -69,7 +69,9 @@ def conducting(
             look_at(training)
         if run is None:
             keeper = Keeper(None, world)
-            return finish(training, (yield from fit(training, keeper, progress)), keeper)
+            at = yield from fit(training, keeper, progress)
+            tell_best(at, training, progress)
+            return finish(training, at, keeper)
         recipe, about = recipe or {}, describe(training) | (about or {})
         pack(training.state_dict())  # what cannot be stored is refused now
         if world.first(lambda: found_or_begun(run, recipe, about, job.device, COPIES * size_of(training.student))):
@@ -82,7 +84,18 @@ def conducting(
             event_files(log if writes else None, run.path, per_step) as events,
             Keeper(run, world, events) as keeper,
         ):
-            return finish(training, (yield from fit(training, keeper, progress)), keeper)
+            at = yield from fit(training, keeper, progress)
+            tell_best(at, training, progress)
+            return finish(training, at, keeper)
+
+
+def tell_best(at: Position, training: Training, progress: Progress) -> None:
+    """Says which weights come out, where it is not the last ones."""
+    if at.best is not None and at.best.epoch < training.job.settings.epochs:
+        progress.message(
+            f"the weights of epoch {at.best.epoch} of {training.job.settings.epochs} are taken, which did best on the "
+            f"validation split: {100 * at.best.acc:.2f}% right"
+        )
 
 
 def look_at(training: Training) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from onefold.data import Source
+from onefold.data.trace import traces
 from onefold.engine.checkpoint import load_network
 from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
@@ -90,8 +91,22 @@ def trained_by(folder: Path | str) -> dict[str, Any]:
     return {"recipe": run.recipe} | {name: run.about[name] for name in PLACES if name in run.about}
 
 
-def check_data(folder: Path | str, members: int, name: str, source: Source) -> None:
-    """Refuses teachers of another data set. One that has moved is the same if its classes and statistics are."""
+def check_content(run: RunFolder, source: Source) -> None:
+    """Refuses data that have changed since a run was trained on them, as far as it says what they were."""
+    before, now = run.about.get("data_content", {}), traces(source)
+    changed = [name for name in now if before.get(name, now[name]) != now[name]]
+    if changed:
+        raise ValueError(
+            f"data: {' and '.join(changed)} of {run.about.get('data')} are other examples, or have other labels, than "
+            f"when {run.path} was trained; put the old ones back, or train on the new ones in another folder"
+        )
+
+
+def check_data(folder: Path | str, members: int, name: str, source: Source, seed: int) -> None:
+    """Refuses teachers of another data set. One that has moved is the same if its classes and statistics are.
+
+    With another `seed` other examples may have been held out, so that nothing more can be said.
+    """
     for run in teacher_runs(folder, members):
         about = run.about
         same = about.get("class_names") == list(source.classes)
@@ -101,3 +116,5 @@ def check_data(folder: Path | str, members: int, name: str, source: Source) -> N
                 f"teachers: {run.path} was trained on {about.get('data')} with {about.get('classes')} classes and the "
                 f"student is to learn {name} with {len(source.classes)}; give the teachers of that data set"
             )
+        if run.recipe.get("seed") == seed:
+            check_content(run, source)
