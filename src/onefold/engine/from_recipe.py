@@ -73,9 +73,9 @@ def train_teachers(
     if sentence:
         progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
-    for run in runs.values():
-        if run.started:
-            check_content(run, source)
+    for begun in runs.values():
+        if begun.started:
+            check_content(begun, source)
     device = device_here(recipe.device, world)
     net, _ = network_of(described(recipe, source) | {"classes": len(source.classes)})
     if world.rank == 0:
