@@ -62,7 +62,9 @@ ABOUT = (
     "Runs of this software with the paper's settings, as they came out. Below ours stands the paper's number in "
     "italics, with the difference in its standard deviations (σ); `ok` counts the numbers that are within two of them, "
     "or better, of those that have one. Means and deviations are over seeds. Everything is computed from the "
-    "predictions and measurements in [results](results), which has the recipe, environment and log of each run, too."
+    "predictions and measurements in [results](results), which has the recipe, environment and log of each run, too. "
+    "Of epochs with the same validation accuracy the first was served; it would be the one with the lowest NLL now, "
+    "another one in four of these runs ([dev/LOG.md](dev/LOG.md))."
 )
 
 
