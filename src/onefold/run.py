@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -311,6 +312,11 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def teachers_hash(weights: Iterable[str]) -> str:
+    """By what teachers are known: the hashes of their weights, in order."""
+    return hashlib.blake2b("".join(weights).encode(), digest_size=16).hexdigest()
 
 
 def as_json(content: dict[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,7 @@ def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
             ms_per_image=times.get(m) or summed([t.ms_per_image for t in teachers[:m]]),
             log=(),
             measurements=read_measurements(parent, m) if m > 1 else first.measurements,
+            weights=tuple(one.weights[0] if one.weights else "" for one in teachers[:m]),
             compact=any(one.compact for one in teachers[:m]),
         )
         for m in range(1, len(teachers) + 1)

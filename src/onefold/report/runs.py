@@ -121,6 +121,7 @@ def read(folder: RunFolder, notes: list[str], sources: dict[str, str]) -> Answer
         log=logged(folder, notes),
         measurements=measurements,
         taught=taught_by(about, sources),
+        weights=(weights,) if isinstance(weights := folder.result.get("weights"), str) else (),
         compact=test.compact,
     )
 
