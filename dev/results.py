@@ -49,8 +49,8 @@ OTHERWISE = {
     "cifar100": "The authors' own rerun on CIFAR-100 (ACC, NLL, ECE, cNLL, cECE; means of four) gave 79.17, 1.072, "
     "0.134, 0.871, 0.044 for KD, 79.32, 1.012, 0.127, 0.843, 0.046 for LatentBE and 80.09, 0.798, 0.071, 0.770, 0.041 "
     "for LatentBE + TDiv-SDiv: apart from the paper's table, too. The training images were shuffled once, so that "
-    "the 5,000 of the validation split are others than the paper's. LatentBE has the weights of epoch 175, which did best "
-    "there by accuracy, as the paper chooses; by NLL those of the last epoch did, 0.950 for 0.975 on that split."
+    "the 5,000 of the validation split are others than the paper's. LatentBE has the weights of epoch 175, which did "
+    "best there by accuracy, as the paper chooses; by NLL those of the last epoch did, 0.950 for 0.975 on that split."
 }
 SHORT = "-lines"  # how the folders of short runs with two members end
 LINES = (

@@ -78,11 +78,12 @@ def test_a_network_may_lie_elsewhere_and_may_not_be_another(tmp_path: Path) -> N
 
     run = RunFolder(tmp_path / "run")
     run.begin(recipe("net.py:Net"), about("net.py:Net", "one"), {})
-    run.check_same(recipe("../other/net.py:Net"), about("../other/net.py:Net", "one"))
+    for same in ("../other/net.py:Net", "renamed.py:Net", "a.module:Net"):
+        run.check_same(recipe(same), about(same, "one"))
     for name, content, line in (
         ("net.py:Net", "two", "run.network_content: the file of the network, or one that it imports, has changed"),
         ("net.py:Other", "one", "network: 'net.py:Net' -> 'net.py:Other'"),
-        ("other.py:Net", "one", "network: 'net.py:Net' -> 'other.py:Net'"),
+        ("other.py:Net", "two", "network: 'net.py:Net' -> 'other.py:Net'"),
     ):
         with pytest.raises(ValueError) as error:
             run.check_same(recipe(name), about(name, content))

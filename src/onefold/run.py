@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -313,6 +314,11 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def teachers_hash(weights: Iterable[str]) -> str:
+    """By what teachers are known: the hashes of their weights, in order."""
+    return hashlib.blake2b("".join(weights).encode(), digest_size=16).hexdigest()
+
+
 def as_json(content: dict[str, Any]) -> dict[str, Any]:
     """As it will be read back: tuples are lists."""
     read: dict[str, Any] = json.loads(json.dumps(content))
@@ -345,7 +351,14 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     teacher = before.get("run.kind") == now.get("run.kind") == "teacher"
     if before.get(PLACE) is not None and before[PLACE] == now.get(PLACE):
         different = [n for n in different if n not in DATA]  # the same file by another path
+    if before.get(CONTENT) is not None and before[CONTENT] == now.get(CONTENT):  # a network's file, by another name
+        different = [n for n in different if n not in NETWORKS or made_by(before.get(n)) != made_by(now.get(n))]
     return [f"{n}: {told(n)}" for n in different if not free(n, teacher)]
+
+
+def made_by(network: object) -> str:
+    """What makes a network of the user's own, without the file or module that it is in."""
+    return str(network).rpartition(":")[2]
 
 
 def free(name: str, teacher: bool) -> bool:

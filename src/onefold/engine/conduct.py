@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from onefold.engine.abreast import Going, alone
+from onefold.engine.checkpoint import weights_hash
 from onefold.engine.device import own_randomness, placed
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import World
@@ -27,7 +27,7 @@ from onefold.engine.result import Result, finish, finished_result, served_networ
 from onefold.engine.training import Job, Training, prepare
 from onefold.engine.untrained import untrained_note
 from onefold.ensemble import Teachers
-from onefold.run import RunFolder
+from onefold.run import RunFolder, teachers_hash
 
 COPIES = 10  # of the weights that a run holds on the disk at most: old and new checkpoints with momenta, the model
 
@@ -149,15 +149,7 @@ def fingerprint(teachers: Teachers | SpreadTeachers, world: World) -> str:
     else:
         own = [] if teachers.own is None else [weights_hash(network) for network in teachers.own.networks]
         each = [found for held in world.collected(own) for found in held]
-    return hashlib.blake2b("".join(each).encode(), digest_size=16).hexdigest()
-
-
-def weights_hash(module: nn.Module) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for name, value in module.state_dict().items():
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    return teachers_hash(each)
 
 
 def size_of(module: nn.Module) -> int:

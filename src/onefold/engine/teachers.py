@@ -61,8 +61,8 @@ def teachers_for(
     return SpreadTeachers(own, members, world), sentence
 
 
-def teacher_runs(folder: Path | str, members: int | None = None) -> list[RunFolder]:
-    """The folders of the teachers, each of them finished."""
+def teacher_runs(folder: Path | str, members: int | None = None, fewer: str = "") -> list[RunFolder]:
+    """The folders of the teachers, each of them finished; `fewer` is how to ask for less than `members`."""
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise ValueError(f"teachers: expected a folder made by `onefold train`, got {folder}, which is not there")
@@ -72,9 +72,10 @@ def teacher_runs(folder: Path | str, members: int | None = None) -> list[RunFold
     runs = [RunFolder(folder / f"teacher-{m}") for m in range(there if members is None else members)]
     missing = [run.path.name for run in runs if not run.path.is_dir()]
     if missing:
+        advice = f", or ask for fewer members ({fewer})" if fewer and runs[0].path.is_dir() else ""
         raise ValueError(
             f"teachers: expected {len(runs)} teachers in {folder}, got no {', '.join(missing)}; train them with "
-            "`onefold train` into the same folder, or ask for fewer members (--recipe.members)"
+            f"`onefold train` into the same folder{advice}"
         )
     unfinished = [run.path.name for run in runs if not run.finished]
     if unfinished:
