@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from onefold.recipe import DataRecipe, DistillRecipe, OptimRecipe, Recipe, to_dict
-from onefold.run import RunFolder, check_file, check_folder, write_aside
+from onefold.run import RunFolder, check_file, check_folder, differences, write_aside
 
 RECIPE = Recipe("mine", optim=OptimRecipe(warmup_epochs=5))
 ABOUT = {"kind": "student", "members": 4, "teachers": "runs/teachers"}
@@ -78,11 +78,12 @@ def test_a_network_may_lie_elsewhere_and_may_not_be_another(tmp_path: Path) -> N
 
     run = RunFolder(tmp_path / "run")
     run.begin(recipe("net.py:Net"), about("net.py:Net", "one"), {})
-    run.check_same(recipe("../other/net.py:Net"), about("../other/net.py:Net", "one"))
+    for same in ("../other/net.py:Net", "renamed.py:Net", "a.module:Net"):
+        run.check_same(recipe(same), about(same, "one"))
     for name, content, line in (
         ("net.py:Net", "two", "run.network_content: the file of the network, or one that it imports, has changed"),
         ("net.py:Other", "one", "network: 'net.py:Net' -> 'net.py:Other'"),
-        ("other.py:Net", "one", "network: 'net.py:Net' -> 'other.py:Net'"),
+        ("other.py:Net", "two", "network: 'net.py:Net' -> 'other.py:Net'"),
     ):
         with pytest.raises(ValueError) as error:
             run.check_same(recipe(name), about(name, content))
@@ -364,3 +365,12 @@ def test_large_predictions_stay_on_the_disk(tmp_path: Path, monkeypatch: pytest.
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="damaged or foreign"):
         run.predictions("test")
+
+
+def test_examples_are_compared_where_both_say_what_they_are() -> None:
+    said = {"run.data_content.train": "a", "run.data_content.val": "b"}
+    assert differences(said, said) == []
+    assert differences({}, said) == []  # a run from before it was recorded
+    assert differences(said, {}) == []  # one that is only read
+    (told,) = differences(said, said | {"run.data_content.val": "c"})
+    assert told == "run.data_content.val: these are other examples, or other labels"

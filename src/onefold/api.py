@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import logging
 import random
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from onefold.data import Arrays, Augmentation, CropFlip, Loader, Split, as_split, loader_for
+from onefold.data.trace import trace
 from onefold.engine import Job, Progress, Result, Settings, conduct
 from onefold.engine.device import device_named, placed
 from onefold.engine.distributed import World, device_here, world_here
@@ -39,7 +39,6 @@ from onefold.run import RunFolder
 from onefold.types import Ensemble, Prediction
 
 WARMUP = 5.0  # epochs
-TRACED = 4096  # examples
 
 
 def distill(
@@ -328,15 +327,3 @@ def record(job: Job) -> dict[str, Any]:
     splits = {"train": job.train, "val": job.val, "test": job.test}
     described["splits"] = {name: None if split is None else trace(split) for name, split in splits.items()}
     return described | {"augment": repr(job.augment), "space": repr(job.space), "device": str(job.device)}
-
-
-def trace(split: Split) -> str:
-    """By what other data are told from the same: of arrays, a hash of the labels and of examples spread over them."""
-    if not isinstance(split, Arrays):
-        held = getattr(split, "dataset", split)
-        return f"{type(held).__name__} of {len(held) if hasattr(held, '__len__') else 'unknown length'}"
-    sample = split.x[:: -(-len(split) // TRACED)]
-    digest = hashlib.blake2b(f"{split.x.dtype} {list(split.x.shape)}".encode(), digest_size=16)
-    for values in (split.y, sample):
-        digest.update(values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

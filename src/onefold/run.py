@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -34,7 +35,7 @@ FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes
 FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by"}
 FREE |= {"run.network_file", "run.data_place"}
 NETWORKS = ("network", "run.network")
-CONTENT = "run.network_content"
+CONTENT, EXAMPLES = "run.network_content", "run.data_content."
 TAUGHT = "run.teachers_trained."  # for reports; it is the teachers' weights that are compared
 DATA, PLACE = ("data.source", "run.data"), "run.data_place"
 RATES = "run.optimizer.groups"
@@ -313,6 +314,11 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def teachers_hash(weights: Iterable[str]) -> str:
+    """By what teachers are known: the hashes of their weights, in order."""
+    return hashlib.blake2b("".join(weights).encode(), digest_size=16).hexdigest()
+
+
 def as_json(content: dict[str, Any]) -> dict[str, Any]:
     """As it will be read back: tuples are lists."""
     read: dict[str, Any] = json.loads(json.dumps(content))
@@ -336,13 +342,23 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     def told(name: str) -> str:
         if name == CONTENT and name in before and name in now:
             return "the file of the network, or one that it imports, has changed"  # hashes tell nobody anything
+        if name.startswith(EXAMPLES):
+            return "these are other examples, or other labels"
         return f"{shown(before, name)} -> {shown(now, name)}"
 
     different = [n for n in {**before, **now} if not same(n, before.get(n, MISSING), now.get(n, MISSING))]
+    different = [n for n in different if not n.startswith(EXAMPLES) or (n in before and n in now)]  # others do not say
     teacher = before.get("run.kind") == now.get("run.kind") == "teacher"
     if before.get(PLACE) is not None and before[PLACE] == now.get(PLACE):
         different = [n for n in different if n not in DATA]  # the same file by another path
+    if before.get(CONTENT) is not None and before[CONTENT] == now.get(CONTENT):  # a network's file, by another name
+        different = [n for n in different if n not in NETWORKS or made_by(before.get(n)) != made_by(now.get(n))]
     return [f"{n}: {told(n)}" for n in different if not free(n, teacher)]
+
+
+def made_by(network: object) -> str:
+    """What makes a network of the user's own, without the file or module that it is in."""
+    return str(network).rpartition(":")[2]
 
 
 def free(name: str, teacher: bool) -> bool:

@@ -135,7 +135,7 @@ def test_some_of_the_teachers_are_those_of_all(teachers: Path, tmp_path: Path, c
     assert ours.read_bytes() == theirs.read_bytes()
 
 
-def test_teachers_without_the_first_are_not_called_so(tmp_path: Path, capsys: Capture) -> None:
+def test_teachers_without_the_first_are_not_called_so(tmp_path: Path, capsys: Capture, refused: Refused) -> None:
     words = ["digits", *QUICK, "--recipe.members", "3", "--out", str(tmp_path / "some")]
     assert main(["train", *words, "--members", "1,2"]) == 0
     capsys.readouterr()
@@ -143,6 +143,29 @@ def test_teachers_without_the_first_are_not_called_so(tmp_path: Path, capsys: Ca
     told = capsys.readouterr()
     assert f"{tmp_path}/some has no teacher-0: its row is of teacher-1, teacher-2 alone" in told.err
     assert "DE-" not in told.out
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0
+    assert f"{tmp_path}/some: no ensemble: teacher-0 is missing\n" in capsys.readouterr().err
+    said = "expected 2 teachers in {}/some, got no teacher-0; train them with `onefold train` into the same folder"
+    distill = ["distill", "digits", *QUICK, "--teachers", str(tmp_path / "some"), "--out", str(tmp_path / "student")]
+    for words in (["evaluate", str(tmp_path / "some"), "--costs"], distill):
+        assert refused(words).endswith(said.format(tmp_path))  # without advice that is none
+
+
+def test_fewer_teachers_may_be_asked_for(teachers: Path, tmp_path: Path, refused: Refused) -> None:
+    words = ["distill", "digits", *QUICK, "--recipe.members", "3", "--teachers", str(teachers)]
+    said = "got no teacher-2; train them with `onefold train` into the same folder, or ask for fewer members "
+    assert f"{said}(--recipe.members)" in refused([*words, "--out", str(tmp_path / "student")])
+
+
+def test_what_a_report_leaves_out_is_told_in_a_few_lines(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
+    for m in range(12):
+        shutil.copytree(teachers / "teacher-0", tmp_path / str(m))
+        (tmp_path / str(m) / "result.json").unlink()
+    capsys.readouterr()
+    assert main(["report", str(tmp_path), str(teachers), "--out", str(tmp_path / "report.html")]) == 0
+    told = capsys.readouterr().err
+    assert told.count("is not finished") == 10
+    assert "... and 2 more lines about what is left out\n" in told
 
 
 def test_workers_fit_the_machine(tmp_path: Path) -> None:

@@ -110,6 +110,20 @@ def test_another_working_directory(
     assert capsys.readouterr().err.count("is finished; nothing was changed") == 2
 
 
+def test_teachers_whose_file_was_renamed_get_more_beside_them(trained: Path, mine: Path, capsys: Capture) -> None:
+    os.rename("mynet.py", "renamed.py")
+    own = [*words(trained), "--network", "renamed.py:Net"]
+    assert main(["train", *own, "--recipe.members", "3", "--out", "teachers"]) == 0
+    assert capsys.readouterr().err.count("is finished; nothing was changed") == 2
+    assert main(["distill", *own, "--recipe.members", "3", "--teachers", "teachers", "--out", "student"]) == 0
+    capsys.readouterr()
+    assert main(["report", ".", "--format", "md"]) == 0
+    told = capsys.readouterr()
+    assert "side by side" not in told.err
+    assert (mine / "report.md").read_text().count("\n## ") == 1
+    assert "ensemble of 3" in told.out
+
+
 def test_a_killed_run_goes_on_from_another_working_directory(trained: Path, tmp_path: Path) -> None:
     """To the same bits; not with another file, be it by a comment."""
     shutil.copy(trained / "mynet.py", tmp_path)

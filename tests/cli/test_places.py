@@ -67,6 +67,36 @@ def test_another_file_is_another_recipe(project: Path, capsys: Capture) -> None:
         assert f"data.source: 'npz:mine.npz' -> 'npz:{place}'" in capsys.readouterr().err
 
 
+def relabel(file: Path) -> None:
+    """The same images under other labels: what statistics do not tell."""
+    held = dict(np.load(file))
+    np.savez(file, **held | {name: (held[name] + 1) % 3 for name in ("train_y", "test_y")})
+
+
+def test_data_that_have_changed_are_refused(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.chdir(project)
+    relabel(project / "mine.npz")
+    changed = "train and val and test of npz:mine.npz are other examples, or have other labels, than when teachers/"
+    assert main(["train", *words("mine.npz", "teachers")]) == 2
+    assert changed in capsys.readouterr().err
+    assert not (project / "teachers" / "teacher-1").exists()
+    student = [*words("mine.npz", "student"), "--recipe.members", "1", "--distill.perturbation", "none"]
+    assert main(["distill", *student, "--distill.method", "kd", "--teachers", "teachers"]) == 2
+    assert changed in capsys.readouterr().err
+    (project / "teachers" / "teacher-0" / "result.json").unlink()  # as if it had been stopped before its end
+    assert main(["train", *words("mine.npz", "teachers"), "--members", "0"]) == 2
+    assert changed in capsys.readouterr().err
+
+
+def test_a_student_whose_data_have_changed_does_not_go_on(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    student = [*words("mine.npz", "student"), "--distill.method", "supervised", "--distill.perturbation", "none"]
+    assert main(["distill", *student, "--teachers", "teachers"]) == 0
+    (project / "student" / "result.json").unlink()
+    relabel(project / "mine.npz")
+    assert main(["distill", *student, "--teachers", "teachers"]) == 2
+
+
 def test_what_asks_networks_again_finds_the_data(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["train", *words("../project/mine.npz", "../project/teachers")]) == 0
     distill = [*words("../project/mine.npz", "student"), "--distill.method", "latentbe", "--recipe.members", "2"]

@@ -15,11 +15,12 @@ from onefold.engine import Result, build_network, distill_run, evaluate_run, fro
 from onefold.engine.conduct import COPIES
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.from_recipe import augmentation_of, space_of
+from onefold.engine.teachers import teacher_runs
 from onefold.metrics import evaluate_predictions
 from onefold.perturb import PIXELS
 from onefold.recipe import DataRecipe, DistillRecipe, OptimRecipe, Recipe, to_dict
 from onefold.recipes import digits
-from onefold.run import RunFolder
+from onefold.run import RunFolder, teachers_hash
 
 
 def tiny(classes: int = 3, name: str = "tiny", shift: int = 0) -> Source:
@@ -192,21 +193,17 @@ SEEDED = """
 import torch
 from torch import nn
 
-
 def plain():
     return nn.Sequential(nn.Flatten(), nn.Linear(32, 3))
-
 
 def seeded():
     torch.manual_seed(1)
     return plain()
 
-
 def by_itself():
     net = plain()
     net[1].weight.data = torch.randn(3, 32, generator=torch.Generator().manual_seed(1))
     return net
-
 
 def zeros():
     net = plain()
@@ -261,6 +258,9 @@ def test_a_student_from_a_folder_of_teachers(
     run, before, teller = RunFolder(tmp_path), files(tmp_path), make_teller()
     assert run.about["kind"] == "student"
     assert run.about["teachers_trained"]["recipe"] == to_dict(RECIPE)
+    weights = [teacher.result["weights"] for teacher in teacher_runs(trained)]
+    assert run.about["teachers_are"] == teachers_hash(weights)
+    assert run.result["weights"] not in weights
     again = distill_run(recipe, tmp_path, trained, progress=teller)
     assert files(tmp_path) == before
     assert teller.messages == [f"{tmp_path} is finished; nothing was changed"]

@@ -22,6 +22,7 @@ import onefold.engine
 from onefold.data import Arrays, DeviceLoader
 from onefold.engine import Diverged, Interrupted, Job, conduct
 from onefold.engine.checkpoint import load
+from onefold.engine.loop import Best
 from onefold.ensemble import BatchEnsemble
 from onefold.methods import METHODS, PERTURBATIONS, Method, Perturbing, plain
 from onefold.objectives import kd
@@ -196,7 +197,7 @@ def test_what_is_logged_and_told(
     assert [u[:2] for u in teller.updates] == [(step, 12) for step in (3, 4, 7, 8, 11, 12)]
     assert [u[2] for u in teller.updates] == [r["loss"] for r in records if r["kind"] == "train"]
     assert all(rate > 0 for *_, rate in teller.updates)
-    best = max((r for r in records if r["kind"] == "val"), key=lambda r: (r["acc"], -r["step"]))
+    best = max((r for r in records if r["kind"] == "val"), key=lambda r: (r["acc"], -r["nll"]))
     assert records[-1]["best_step"] == best["step"]
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [
         f"best-{best['step']:08d}.safetensors",
@@ -204,17 +205,34 @@ def test_what_is_logged_and_told(
     ]
 
 
-def test_the_best_epoch_is_served_and_the_first_of_equals(make_job: Any, tmp_path: Path) -> None:
+def test_the_best_epoch_is_served(make_job: Any, tmp_path: Path) -> None:
     job: Job = make_job("kd", "none", epochs=4, lr=3.0)  # too fast to end where it is best
     result = conduct(job, RunFolder(tmp_path))
     records = [r for r in lines(tmp_path) if r["kind"] == "val"]
-    best = max(r["acc"] for r in records)
-    first = next(r for r in records if r["acc"] == best)
-    assert RunFolder(tmp_path).result["best_step"] == first["step"]
-    assert first["step"] < 16, "choose a setting in which the last epoch is not the best"
-    assert RunFolder(tmp_path).result["val"]["acc"] == pytest.approx(best)
+    best = max(records, key=lambda r: (r["acc"], -r["nll"]))
+    assert RunFolder(tmp_path).result["best_step"] == best["step"]
+    assert best["step"] < 16, "choose a setting in which the last epoch is not the best"
+    assert RunFolder(tmp_path).result["val"]["acc"] == pytest.approx(best["acc"])
     last = load(tmp_path / "checkpoints" / "last.safetensors")
     assert not torch.equal(last["training"]["student"]["net.head.weight"], weights(result.model)["head.weight"])
+
+
+def test_of_equal_accuracies_the_lower_nll_is_served(make_job: Any, tmp_path: Path) -> None:
+    alike = Arrays(torch.zeros(3, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1, 2]))  # one answer: a third is right
+    conduct(make_job("kd", "none", epochs=4, lr=3.0, val=alike), RunFolder(tmp_path))
+    records = [r for r in lines(tmp_path) if r["kind"] == "val"]
+    assert [r["acc"] for r in records] == [pytest.approx(1 / 3)] * 4
+    best = min(records, key=lambda r: r["nll"])
+    assert best["step"] > 4, "choose a setting in which the first epoch is not the best"
+    assert RunFolder(tmp_path).result["best_step"] == best["step"]
+    assert RunFolder(tmp_path).result["val"]["nll"] == pytest.approx(best["nll"])
+
+
+def test_the_first_of_what_is_equal_in_both() -> None:
+    best = Best(1, 1, 0.9, 0.3)
+    found = [(0.9, 0.3), (0.9, 0.2), (0.8, 0.1), (0.91, 9.0)]
+    assert [best.beaten_by(*each) for each in found] == [False, True, False, True]
+    assert Best(1, 1, 0.9).beaten_by(0.9, 0.3), "a checkpoint that has no NLL is of an earlier epoch"
 
 
 def test_the_loss_is_compiled_where_asked(make_job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +291,7 @@ def test_a_signal_stops_after_the_step_and_the_run_goes_on(
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     teller = make_teller()
     result = conduct(job, RunFolder(tmp_path / "b"), {"r": 1}, progress=teller)
-    assert teller.messages == [f"going on after step {at} of 8"]
+    assert teller.messages[0] == f"going on after step {at} of 8"
     assert [u[0] for u in teller.updates] == list(range(at + 1, 9))
     assert same(result.model, undisturbed.model)
     assert lines(tmp_path / "a") == lines(tmp_path / "b")

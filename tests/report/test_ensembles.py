@@ -57,6 +57,15 @@ def test_the_first_ones_end_where_one_is_missing(tmp_path: Path, write: WriteRun
     assert any("teacher-2 cannot be used, so that there are ensembles of the first 2 only" in note for note in notes)
 
 
+@pytest.mark.parametrize("absent", [0, 1])
+def test_there_is_no_ensemble_of_less_than_two(absent: int, tmp_path: Path, write: WriteRun) -> None:
+    for m in {0, 1, 2} - {absent}:
+        write(tmp_path / f"teacher-{m}", cifar10(), 0, member=m, measured=False)
+    answers, notes = collect([tmp_path])
+    assert {answer.kind for answer in answers} == {"single"}
+    assert notes == [f"{tmp_path}: no ensemble: teacher-{absent} is missing"]
+
+
 def test_an_ensemble_may_have_been_timed_with_its_students(tmp_path: Path, write: WriteRun) -> None:
     for m in range(8):
         write(tmp_path / "teachers" / f"teacher-{m}", cifar10(), 0, member=m, measured=False)

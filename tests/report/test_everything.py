@@ -18,6 +18,7 @@ import torch
 
 import onefold
 from onefold.paper import found
+from onefold.recipe import DistillRecipe
 from onefold.recipes import cifar10, cifar100, digits
 from onefold.report import Grid, Section, collect, grids, report, sections, sentences
 from onefold.report.compare import of_paper
@@ -231,6 +232,15 @@ def test_a_gain_that_nobody_sees_has_no_parts(tmp_path: Path, write: WriteRun) -
     own, warning = [s for s in sentences(section, grids(section)) if s.startswith("LatentBE + TDiv-SDiv")]
     assert "no gain to keep" in own
     assert "temperature is 0.001, the lowest that is tried" in warning  # so strong a student has all of val right
+
+
+def test_an_odd_temperature_is_told_once_of_all_that_have_it(tmp_path: Path, write: WriteRun) -> None:
+    for method, strength in (("kd", 6.0), ("be", 2.5), ("latentbe", 6.0)):
+        recipe = dataclasses.replace(cifar10(), distill=DistillRecipe(method, "none"))
+        write(tmp_path / method, recipe, 0, strength=strength, measured=False)
+    (section,) = sections(collect([tmp_path])[0])
+    (said,) = [s for s in sentences(section, grids(section)) if "the lowest that is tried" in s]
+    assert said.startswith("KD, LatentBE: the temperature is 0.001")
 
 
 def test_warnings_of_the_health_check_are_said(everything: Path, tmp_path: Path, write: WriteRun) -> None:

@@ -144,8 +144,12 @@ def test_other_data_or_networks_are_tables_of_their_own(tmp_path: Path) -> None:
 
 
 def test_networks_of_ones_own_are_known_by_what_their_files_say(tmp_path: Path) -> None:
-    """Teachers that were added from another folder are of one ensemble; those of a file that was edited are not."""
-    contents = {"before": ("a" * 16, "net.py:Net", "../net.py:Net"), "edited": ("b" * 16, "net.py:Net", "net.py:Net")}
+    """Teachers that were added from another folder, or a renamed file, are of one ensemble; those of a file that was
+    edited are not."""
+    contents = {
+        "before": ("a" * 16, "net.py:Net", "../renamed.py:Net"),
+        "edited": ("b" * 16, "net.py:Net", "net.py:Net"),
+    }
     for folder, (content, *names) in contents.items():
         for m, name in enumerate(names):
             run = RunFolder(tmp_path / folder / f"teacher-{m}")
@@ -159,6 +163,14 @@ def test_networks_of_ones_own_are_known_by_what_their_files_say(tmp_path: Path) 
     assert [row.label for row in section.rows] == [
         f"{n} {f}" for n in ("single network", "ensemble of 2") for f in files
     ]
+
+
+def test_other_networks_of_a_file_are_tables_of_their_own(tmp_path: Path) -> None:
+    for name in ("net.py:Net", "net.py:small", "renamed.py:small"):
+        run = RunFolder(tmp_path / name)
+        write_run(run.path, dataclasses.replace(recipe_with(), network=name), 0)
+        run.write_json("run.json", run.about | {"network": name, "network_content": "a" * 16})
+    assert [section.network for section in sections(collect([tmp_path])[0])] == ["net.py:Net", "net.py:small"]
 
 
 def test_bins_of_a_row_are_those_of_all_its_answers(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from onefold.cli.tables import section_table
 from onefold.report import report
 from onefold.terminal import say
 
+MANY = 10  # of what is left out, on the terminal
+
 
 def run(request: Evaluate | Report, out: Console) -> None:
     evaluate(request, out) if isinstance(request, Evaluate) else write_report(request, out)
@@ -26,9 +28,16 @@ def evaluate(request: Evaluate, out: Console) -> None:
 
 
 def write_report(request: Report, out: Console) -> None:
-    page, sections = report(request.runs, request.out, format=request.format, figures=request.figures)
+    notes: list[str] = []
+    page, sections = report(
+        request.runs, request.out, format=request.format, figures=request.figures, tell=notes.append
+    )
     for section in sections:
         out.print(section_table(section, out.width))
+    for note in notes[:MANY]:
+        say(note)
+    if len(notes) > MANY:
+        say(f"... and {len(notes) - MANY} more lines about what is left out")
     if request.figures is not None:
         say(f"figures: {Path(request.figures).expanduser()}")
     out.print(str(page), markup=False, emoji=False, highlight=False, soft_wrap=True)

@@ -91,7 +91,8 @@ def distill(request: Distill, out: Console) -> None:
     source = None
     if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
         if method_named(recipe.distill.method).needs_teachers:
-            for run in teacher_runs(teachers, recipe.members):  # refused before data are read, if one is not finished
+            # Refused before data are read, if one is not finished.
+            for run in teacher_runs(teachers, recipe.members, fewer="--recipe.members"):
                 check_recorded(found_at(run.about, recipe.network))
         world.first(lambda: check_places([RunFolder(folder)]))
         source = world.in_turn(lambda: source_of(recipe))

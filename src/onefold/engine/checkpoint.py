@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from onefold.engine.distributed.launch import world_here
@@ -90,3 +92,11 @@ def warn_once(text: str) -> None:
     """Of several runs, or processes, one speaks."""
     if not world_here().rank:
         LOG.warning(text)
+
+
+def weights_hash(module: nn.Module) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in module.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

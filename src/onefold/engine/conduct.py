@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from onefold.engine.abreast import Going, alone
+from onefold.engine.checkpoint import weights_hash
 from onefold.engine.device import own_randomness, placed
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import World
@@ -19,7 +19,7 @@ from onefold.engine.environment import environment
 from onefold.engine.event_files import check_log, event_files
 from onefold.engine.factories import HOW
 from onefold.engine.keeper import Keeper
-from onefold.engine.loop import fit
+from onefold.engine.loop import Position, fit
 from onefold.engine.pack import pack
 from onefold.engine.preflight import check_alike
 from onefold.engine.progress import Progress, listening, noting
@@ -27,7 +27,7 @@ from onefold.engine.result import Result, finish, finished_result, served_networ
 from onefold.engine.training import Job, Training, prepare
 from onefold.engine.untrained import untrained_note
 from onefold.ensemble import Teachers
-from onefold.run import RunFolder
+from onefold.run import RunFolder, teachers_hash
 
 COPIES = 10  # of the weights that a run holds on the disk at most: old and new checkpoints with momenta, the model
 
@@ -69,7 +69,9 @@ def conducting(
             look_at(training)
         if run is None:
             keeper = Keeper(None, world)
-            return finish(training, (yield from fit(training, keeper, progress)), keeper)
+            at = yield from fit(training, keeper, progress)
+            tell_best(at, training, progress)
+            return finish(training, at, keeper)
         recipe, about = recipe or {}, describe(training) | (about or {})
         pack(training.state_dict())  # what cannot be stored is refused now
         if world.first(lambda: found_or_begun(run, recipe, about, job.device, COPIES * size_of(training.student))):
@@ -82,7 +84,18 @@ def conducting(
             event_files(log if writes else None, run.path, per_step) as events,
             Keeper(run, world, events) as keeper,
         ):
-            return finish(training, (yield from fit(training, keeper, progress)), keeper)
+            at = yield from fit(training, keeper, progress)
+            tell_best(at, training, progress)
+            return finish(training, at, keeper)
+
+
+def tell_best(at: Position, training: Training, progress: Progress) -> None:
+    """Says which weights come out, where it is not the last ones."""
+    if at.best is not None and at.best.epoch < training.job.settings.epochs:
+        progress.message(
+            f"the weights of epoch {at.best.epoch} of {training.job.settings.epochs} are taken, which did best on the "
+            f"validation split: {100 * at.best.acc:.2f}% right"
+        )
 
 
 def look_at(training: Training) -> None:
@@ -148,7 +161,7 @@ def describe_optimizer(optimizer: Optimizer) -> dict[str, Any]:
 
 def fingerprint(teachers: Teachers | SpreadTeachers, world: World) -> str:
     """A hash of all weights, wherever they are held: teachers that were trained anew are other teachers."""
-    return hashlib.blake2b("".join(weight_hashes(teachers, world)).encode(), digest_size=16).hexdigest()
+    return teachers_hash(weight_hashes(teachers, world))
 
 
 def weight_hashes(teachers: Teachers | SpreadTeachers, world: World) -> list[str]:
@@ -157,14 +170,6 @@ def weight_hashes(teachers: Teachers | SpreadTeachers, world: World) -> list[str
         return [weights_hash(network) for network in teachers.networks]
     own = [] if teachers.own is None else [weights_hash(network) for network in teachers.own.networks]
     return [found for held in world.collected(own) for found in held]
-
-
-def weights_hash(module: nn.Module) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for name, value in module.state_dict().items():
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def size_of(module: nn.Module) -> int:

@@ -13,6 +13,7 @@ from torch import nn
 from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
 from onefold.data.place import place_of
+from onefold.data.trace import traces
 from onefold.engine.abreast import Going, Together, abreast, alone
 from onefold.engine.at_once import ONE_BY_ONE, at_once, room_on
 from onefold.engine.conduct import COPIES, conducting, size_of
@@ -27,7 +28,7 @@ from onefold.engine.own_network import is_own
 from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finished_result, served_network
 from onefold.engine.settings import settings_of
-from onefold.engine.teachers import check_data, teachers_for, trained_by
+from onefold.engine.teachers import check_content, check_data, teachers_for, trained_by
 from onefold.engine.training import Job
 from onefold.ensemble import Teachers
 from onefold.methods import Method, Perturbing, method_named, perturbation_named
@@ -72,6 +73,9 @@ def train_teachers(
     if sentence:
         progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
+    for begun in runs.values():
+        if begun.started:
+            check_content(begun, source)
     device = device_here(recipe.device, world)
     net, _ = network_of(described(recipe, source) | {"classes": len(source.classes)})
     if world.rank == 0:
@@ -194,7 +198,7 @@ def distilling(
             progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
     if teachers is not None:
-        check_data(teachers_folder, recipe.members, recipe.data.source, source)
+        check_data(teachers_folder, recipe.members, recipe.data.source, source, recipe.seed)
     seed = draw_seed("student", recipe.seed)
     job = job_of(recipe, source, method, perturbation, teachers, seed, device, world)
     return (yield from conducting(job, run, to_dict(recipe), about | described(recipe, source), progress, log))
@@ -208,6 +212,7 @@ def described(recipe: Recipe, source: Source) -> dict[str, Any]:
         "statistics": [list(moments) for moments in source.statistics],
         "image_size": list(source.image_size),
         "class_names": list(source.classes),
+        "data_content": traces(source),
     } | places(recipe)
 
 

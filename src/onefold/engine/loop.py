@@ -28,11 +28,18 @@ LOOK = 1.0  # seconds between two reports of progress, at least
 
 @dataclass
 class Best:
-    """The evaluation with the highest accuracy, the first of equals."""
+    """The evaluation with the highest accuracy, of equal ones with the lowest NLL, of such the first.
+
+    A small validation split has many equal ones, the first of them long before the network has learned.
+    """
 
     step: int
     epoch: int
     acc: float
+    nll: float | None = None  # of a checkpoint from before it was looked at
+
+    def beaten_by(self, acc: float, nll: float) -> bool:
+        return (acc, -nll) > (self.acc, -math.inf if self.nll is None else -self.nll)
 
 
 @dataclass
@@ -148,8 +155,8 @@ def evaluate(training: Training, keeper: Keeper, at: Position, epoch: int) -> di
         raise
     keeper.log({"kind": "val", "step": at.step, "epoch": epoch} | metrics)
     training.schedule.measured(metrics)
-    if at.best is None or metrics["acc"] > at.best.acc:
-        at.best = Best(at.step, epoch, metrics["acc"])
+    if at.best is None or at.best.beaten_by(metrics["acc"], metrics["nll"]):
+        at.best = Best(at.step, epoch, metrics["acc"], metrics["nll"])
         keeper.save_best(at.step, training.evaluated)
     return metrics
 

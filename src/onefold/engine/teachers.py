@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from onefold.data import Source
+from onefold.data.trace import traces
 from onefold.engine.checkpoint import load_network
 from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
@@ -60,8 +61,8 @@ def teachers_for(
     return SpreadTeachers(own, members, world), sentence
 
 
-def teacher_runs(folder: Path | str, members: int | None = None) -> list[RunFolder]:
-    """The folders of the teachers, each of them finished."""
+def teacher_runs(folder: Path | str, members: int | None = None, fewer: str = "") -> list[RunFolder]:
+    """The folders of the teachers, each of them finished; `fewer` is how to ask for less than `members`."""
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise ValueError(f"teachers: expected a folder made by `onefold train`, got {folder}, which is not there")
@@ -71,9 +72,10 @@ def teacher_runs(folder: Path | str, members: int | None = None) -> list[RunFold
     runs = [RunFolder(folder / f"teacher-{m}") for m in range(there if members is None else members)]
     missing = [run.path.name for run in runs if not run.path.is_dir()]
     if missing:
+        advice = f", or ask for fewer members ({fewer})" if fewer and runs[0].path.is_dir() else ""
         raise ValueError(
             f"teachers: expected {len(runs)} teachers in {folder}, got no {', '.join(missing)}; train them with "
-            "`onefold train` into the same folder, or ask for fewer members (--recipe.members)"
+            f"`onefold train` into the same folder{advice}"
         )
     unfinished = [run.path.name for run in runs if not run.finished]
     if unfinished:
@@ -90,8 +92,22 @@ def trained_by(folder: Path | str) -> dict[str, Any]:
     return {"recipe": run.recipe} | {name: run.about[name] for name in PLACES if name in run.about}
 
 
-def check_data(folder: Path | str, members: int, name: str, source: Source) -> None:
-    """Refuses teachers of another data set. One that has moved is the same if its classes and statistics are."""
+def check_content(run: RunFolder, source: Source) -> None:
+    """Refuses data that have changed since a run was trained on them, as far as it says what they were."""
+    before, now = run.about.get("data_content", {}), traces(source)
+    changed = [name for name in now if before.get(name, now[name]) != now[name]]
+    if changed:
+        raise ValueError(
+            f"data: {' and '.join(changed)} of {run.about.get('data')} are other examples, or have other labels, than "
+            f"when {run.path} was trained; put the old ones back, or train on the new ones in another folder"
+        )
+
+
+def check_data(folder: Path | str, members: int, name: str, source: Source, seed: int) -> None:
+    """Refuses teachers of another data set. One that has moved is the same if its classes and statistics are.
+
+    With another `seed` other examples may have been held out, so that nothing more can be said.
+    """
     for run in teacher_runs(folder, members):
         about = run.about
         same = about.get("class_names") == list(source.classes)
@@ -101,3 +117,5 @@ def check_data(folder: Path | str, members: int, name: str, source: Source) -> N
                 f"teachers: {run.path} was trained on {about.get('data')} with {about.get('classes')} classes and the "
                 f"student is to learn {name} with {len(source.classes)}; give the teachers of that data set"
             )
+        if run.recipe.get("seed") == seed:
+            check_content(run, source)

@@ -54,6 +54,7 @@ class Answers:
     log: tuple[dict[str, Any], ...] = ()
     measurements: Measurements = field(default_factory=Measurements)
     taught: Taught = field(default_factory=Taught)
+    weights: tuple[str, ...] = ()  # their hashes, of each network; empty where nobody has written them down
     compact: bool = False  # whether predictions were read from the compact form
 
     @cached_property

@@ -52,6 +52,7 @@ def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
             ms_per_image=times.get(m) or summed([t.ms_per_image for t in teachers[:m]]),
             log=(),
             measurements=read_measurements(parent, m) if m > 1 else first.measurements,
+            weights=tuple(one.weights[0] if one.weights else "" for one in teachers[:m]),
             compact=any(one.compact for one in teachers[:m]),
         )
         for m in range(1, len(teachers) + 1)
@@ -66,10 +67,10 @@ def in_a_row(teachers: Sequence[Answers], notes: list[str]) -> Sequence[Answers]
         return teachers  # somebody's own names: as they stand
     count = next((place for place, number in enumerate(numbers) if place != number), len(numbers))
     if count < len(numbers):
-        notes.append(
-            f"{teachers[0].paths[0].parent}: {NAMED}{count} cannot be used, so that there are ensembles of the first "
-            f"{count} only"
-        )
+        absent = teachers[0].paths[0].with_name(f"{NAMED}{count}")
+        why = f"{absent.name} {'cannot be used' if absent.exists() else 'is missing'}"
+        only = f"{why}, so that there are ensembles of the first {count} only"
+        notes.append(f"{absent.parent}: {only if count > 1 else f'no ensemble: {why}'}")
     return teachers[:count]
 
 

@@ -14,7 +14,7 @@ from onefold.report.ensembles import NAMED, ensembles, optional, shown
 from onefold.report.measured import measured
 from onefold.report.measurements import read_measurements
 from onefold.report.unfinished import Unfinished
-from onefold.run import RunFolder
+from onefold.run import RunFolder, made_by
 from onefold.run import leaves as dictionary_leaves
 
 # Fields that tell repetitions of one experiment apart, or change nothing that comes out.
@@ -45,15 +45,15 @@ def gathered(paths: Iterable[Path | str]) -> Collected:
     answers: list[Answers] = []
     notes: list[str] = []
     going: list[Unfinished] = []
-    sources: dict[str, str] = {}
+    names: dict[str, str] = {}
     teachers: dict[Path, list[Answers]] = {}
     for run in dict.fromkeys(found(paths)):
         folder = RunFolder(run)
         try:
-            answer = read(folder, notes, sources)
+            answer = read(folder, notes, names)
         except (ValueError, OSError) as error:
             notes.append(str(error) if str(run) in str(error) else f"{run}: {error}")
-            going += unfinished(folder, sources)
+            going += unfinished(folder, names)
             continue
         answers.append(answer)
         notes += answer.measurements.problems
@@ -88,10 +88,10 @@ def found(paths: Iterable[Path | str]) -> Iterable[Path]:
         yield from sorted(runs, key=lambda run: (run.parent, len(run.name), run.name))  # teacher-10 after teacher-9
 
 
-def read(folder: RunFolder, notes: list[str], sources: dict[str, str]) -> Answers:
+def read(folder: RunFolder, notes: list[str], names: dict[str, str]) -> Answers:
     """One finished run, measured; what can be done without is noted where it is missing."""
     about = folder.about
-    setting, seed = setting_of(folder.recipe, about, sources)
+    setting, seed = setting_of(folder.recipe, about, names)
     if not folder.finished:
         raise ValueError(f"{folder.path} is not finished{reached(folder, about)}; run its command again to go on")
     seconds = folder.result.get("seconds")
@@ -120,14 +120,15 @@ def read(folder: RunFolder, notes: list[str], sources: dict[str, str]) -> Answer
         ms_per_image=optional(folder, SPEED, notes).get("ms_per_image"),
         log=logged(folder, notes),
         measurements=measurements,
-        taught=taught_by(about, sources),
+        taught=taught_by(about, names),
+        weights=(weights,) if isinstance(weights := folder.result.get("weights"), str) else (),
         compact=test.compact,
     )
 
 
-def taught_by(about: dict[str, Any], sources: dict[str, str]) -> Taught:
+def taught_by(about: dict[str, Any], names: dict[str, str]) -> Taught:
     trained = about.get("teachers_trained")
-    setting = alone(setting_of(trained["recipe"], trained, sources)[0]) if trained else None
+    setting = alone(setting_of(trained["recipe"], trained, names)[0]) if trained else None
     return Taught(about.get("teachers_are") or "", about.get("teachers") or "", setting)
 
 
@@ -142,11 +143,11 @@ def what_it_is(setting: dict[str, Any], about: dict[str, Any]) -> tuple[str, str
     return label + PERTURBATIONS.get(perturbation, f" + {perturbation}"), method, perturbation, members
 
 
-def unfinished(folder: RunFolder, sources: dict[str, str]) -> list[Unfinished]:
+def unfinished(folder: RunFolder, names: dict[str, str]) -> list[Unfinished]:
     """The run, where it has begun and only lacks its end; nothing of one that is damaged."""
     try:
         about, recipe = folder.about, folder.recipe
-        setting, seed = setting_of(recipe, about, sources)
+        setting, seed = setting_of(recipe, about, names)
         log = tuple(line for line in folder.metrics() if isinstance(line, dict))
         name = f"teacher {about['member']}" if about.get("kind") == "teacher" else what_it_is(setting, about)[0]
         title, epochs = f"{setting['data.source']}, {setting['network']}", int(recipe["epochs"])
@@ -156,10 +157,11 @@ def unfinished(folder: RunFolder, sources: dict[str, str]) -> list[Unfinished]:
     return [] if folder.finished else [run]
 
 
-def setting_of(recipe: dict[str, Any], about: dict[str, Any], sources: dict[str, str]) -> tuple[dict[str, Any], int]:
+def setting_of(recipe: dict[str, Any], about: dict[str, Any], names: dict[str, str]) -> tuple[dict[str, Any], int]:
     """What makes a run the same experiment as another, and its seed. A run from Python has no recipe of ours.
 
-    `sources` are names of data by the place where they lie: one file has the name that the first run gave it.
+    `names` are those of data by the place where they lie, and of networks by what their files say: the same has the
+    name that the first run gave it.
     """
     if about.get("kind") == "python" or recipe.get("source") == "python":
         record = dictionary_leaves(recipe)
@@ -168,9 +170,11 @@ def setting_of(recipe: dict[str, Any], about: dict[str, Any], sources: dict[str,
     else:
         record = leaves(from_dict(recipe))
         if place := about.get("data_place"):
-            record["data.source"] = sources.setdefault(place, record["data.source"])
-        if "network_content" in about:  # a user's own: the same wherever its file lies, another where that has changed
-            record |= {"network": PurePath(record["network"]).name, "network file": about["network_content"][:8]}
+            record["data.source"] = names.setdefault(place, record["data.source"])
+        if content := about.get("network_content"):  # a user's own: the same wherever its file lies, by whatever name
+            name = PurePath(record["network"]).name
+            record["network"] = names.setdefault(f"{content}:{made_by(name)}", name)
+            record["network file"] = content[:8]  # another where that has changed
     return {name: value for name, value in record.items() if name not in REPEATED}, int(record.get("seed", 0))
 
 

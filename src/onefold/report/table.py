@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from onefold.metrics import Reliability
 from onefold.report.answers import METHODS, PERTURBATIONS, Answers
 from onefold.report.measured import pooled
+from onefold.report.teachers import TOLD, told_apart, with_teachers
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,10 @@ class Section:
 def sections(answers: Sequence[Answers]) -> list[Section]:
     """The answers as tables, one for each data set and network."""
     groups: dict[tuple[object, ...], list[Answers]] = {}
-    for answer in answers:
+    for answer in with_teachers(answers):
         groups.setdefault((answer.setting["data.source"], answer.setting["network"]), []).append(answer)
     return [
-        Section(str(data), str(network), tuple(rows(chosen(group))), tuple(sizes(group)))
+        Section(str(data), str(network), tuple(rows(chosen(told_apart(group)))), tuple(sizes(group)))
         for (data, network), group in groups.items()
     ]
 
@@ -121,27 +122,8 @@ def rows(answers: Sequence[Answers]) -> list[Row]:
     for answer in sorted(answers, key=place):
         key = tuple(sorted((name, repr(value)) for name, value in answer.setting.items()))
         groups.setdefault((answer.label, key), []).append(answer)
-    experiments = [part for group in groups.values() for part in by_teachers(group)]
-    labels = distinct([part[0] for part in experiments])
-    return [row_of(label, part) for label, part in zip(labels, experiments, strict=True)]
-
-
-def by_teachers(answers: list[Answers]) -> list[list[Answers]]:
-    """Students of other teachers are another experiment, and say whose they are; but not where each seed has teachers
-    of its own that were trained alike."""
-    named = {answer.taught.weights: answer.taught.folder for answer in answers}
-    by_seed = {answer.seed: answer.taught.weights for answer in answers}
-    own = all(by_seed[answer.seed] == answer.taught.weights for answer in answers)
-    alike = all(answer.taught.setting == answers[0].taught.setting is not None for answer in answers)
-    if len(named) == 1 or (own and alike):
-        return [answers]
-    if len(set(named.values())) < len(named):
-        named = {weights: weights[:8] or "unknown" for weights in named}
-    parts: dict[str, list[Answers]] = {weights: [] for weights in named}
-    for answer in answers:
-        weights = answer.taught.weights
-        parts[weights].append(replace(answer, setting=answer.setting | {"teachers": named[weights]}))
-    return list(parts.values())
+    labels = distinct([group[0] for group in groups.values()])
+    return [row_of(label, group) for label, group in zip(labels, groups.values(), strict=True)]
 
 
 def place(answer: Answers) -> tuple[int, int, str, int, int]:
@@ -161,11 +143,13 @@ def place(answer: Answers) -> tuple[int, int, str, int, int]:
 
 
 def distinct(firsts: Sequence[Answers]) -> list[str]:
-    """Labels; rows that would have the same one say what differs between them."""
+    """Labels; rows that would have the same one say what differs between them, and all say whose students they are
+    where that has been noted."""
     labels = []
     for answer in firsts:
         same = [other for other in firsts if other.label == answer.label]
-        names = [n for n, v in answer.setting.items() if any(o.setting.get(n) != v for o in same)]
+        differing = {n for n, v in answer.setting.items() if any(o.setting.get(n) != v for o in same)}
+        names = [n for n in answer.setting if n in differing or n.partition("'")[0] == TOLD]
         detail = ", ".join(
             f"{answer.setting[name]} teachers" if name == "members" else f"{name} {answer.setting[name]}"
             for name in names

@@ -37,10 +37,17 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
     for row in students:
         warnings = dict.fromkeys(check.warning for check in checks_of(row))
         said += [f"{row.label}: {warning}" for warning in warnings if warning]
+    return said + of_temperatures(section)
+
+
+def of_temperatures(section: Section) -> list[str]:
+    """What is odd about them, each oddity once, with the rows that have it."""
+    odd: dict[str, list[str]] = {}
     for row in section.rows:
-        warnings = dict.fromkeys(warning_of_temperature(fitted) for fitted in row.values.get("temperature", []))
-        said += [f"{row.label}: {warning}" for warning in warnings if warning]
-    return said
+        for warning in dict.fromkeys(map(warning_of_temperature, row.values.get("temperature", []))):
+            if warning is not None:
+                odd.setdefault(warning, []).append(row.label)
+    return [f"{', '.join(labels)}: {warning}" for warning, labels in odd.items()]
 
 
 def described(row: Row) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -27,10 +27,12 @@ def report(
     introduction: Sequence[str] = (),
     format: Format = "html",
     figures: Path | str | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> tuple[Path, list[Section]]:
     """Writes the report on every run under the folders; gives its path and the tables in it.
 
     `format` is that of the file: a page, or the tables alone. `figures` is a folder for every picture as SVG and PDF.
+    `tell` is given a sentence for each run that is left out or incomplete, which formats but CSV have, too.
     """
     if format not in ENDINGS:
         raise ValueError(f"format: expected {', '.join(ENDINGS)}, got {format!r}")
@@ -41,6 +43,9 @@ def report(
     if figures is not None:
         check_folder(Path(figures).expanduser(), "figures")
     answers, notes, going = gathered(paths)
+    if tell is not None:
+        for note in notes:
+            tell(note)
     found = sections(answers)
     tables = [(section, made := grids(section), sentences(section, made)) for section in found]
     if format == "html":

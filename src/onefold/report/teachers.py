@@ -1,0 +1,89 @@
+"""Whose students the rows of a section are: students of other teachers are another experiment, and say so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+from onefold.report.answers import Answers, alone
+from onefold.run import teachers_hash
+
+TOLD = "teachers"  # what students are told apart by is in their settings as this, or as "teachers' FIELD"
+
+
+def with_teachers(answers: Sequence[Answers]) -> list[Answers]:
+    """Students know where their teachers lie, and how they were trained, if the report has these, or others of their
+    students that know it."""
+    trained = [answer for answer in answers if answer.kind != "student" and answer.weights and all(answer.weights)]
+    trained.sort(key=lambda answer: answer.kind == "ensemble")  # the folder of all goes before that of one
+    there = {teachers_hash(answer.weights): answer for answer in trained}
+    settings = {answer.taught.weights: answer.taught.setting for answer in answers if answer.taught.setting is not None}
+    settings |= {weights: alone(answer.setting) for weights, answer in there.items()}
+    settings.pop("", None)
+
+    def found(answer: Answers) -> Answers:
+        weights, folder, setting = answer.taught
+        folder = str(there[weights].folder) if weights in there else folder
+        return replace(answer, taught=answer.taught._replace(folder=folder, setting=settings.get(weights, setting)))
+
+    return [found(answer) if answer.kind == "student" else answer for answer in answers]
+
+
+def told_apart(answers: Sequence[Answers]) -> list[Answers]:
+    """The answers of a section. Its students say in their settings who taught them, unless they share teachers, or
+    each seed has teachers of its own that were trained alike."""
+    students = [answer for answer in answers if answer.kind == "student"]
+    kinds: dict[str, list[Answers]] = {}
+    for student in students:
+        kinds.setdefault(kind_of(student), []).append(student)
+    known = [group[0].taught.setting for group in kinds.values() if group[0].taught.setting]
+    names = dict.fromkeys(name for setting in known for name in setting)
+    differing = [name for name in names if len({repr(setting.get(name)) for setting in known}) > 1]
+    folders = named(students)
+
+    def told(student: Answers) -> dict[str, Any]:
+        group, setting = kinds[kind_of(student)], student.taught.setting
+        recipe = {f"{TOLD}' {name}": setting.get(name) for name in differing} if setting else {}
+        if not one_each(group):
+            return recipe | {TOLD: folders[student.taught.weights]}
+        if recipe or len(kinds) == 1:
+            return recipe
+        return {TOLD: ", ".join(dict.fromkeys(folders[other.taught.weights] for other in group))}
+
+    return [replace(a, setting=a.setting | told(a)) if a.kind == "student" else a for a in answers]
+
+
+def kind_of(student: Answers) -> str:
+    """Students with the same were taught by teachers that were trained alike."""
+    return repr(sorted((student.taught.setting or {}).items()))
+
+
+def one_each(students: Sequence[Answers]) -> bool:
+    """Whether those of a seed share their teachers, the first so many of a folder being others than all of them."""
+    pairs = {(student.members, student.seed, student.taught.weights) for student in students}
+    return len({pair[:2] for pair in pairs}) == len(pairs)
+
+
+def named(students: Sequence[Answers]) -> dict[str, str]:
+    """By the hash of their weights, teachers as they can be looked up: by their folder, as short as it may be, or
+    where others are called the same, or nobody knows it, by the first of their students."""
+    firsts = {student.taught.weights: student for student in reversed(students)}
+    places = {weights: str(PurePath(first.taught.folder)) for weights, first in firsts.items() if first.taught.folder}
+    called = Counter((firsts[weights].members, place) for weights, place in places.items())
+    places = {w: place for w, place in places.items() if called[firsts[w].members, place] == 1}
+    short = shortened(places.values())
+    own = shortened(str(student.folder) for student in students)
+    return {w: short[places[w]] if w in places else f"of {own[str(first.folder)]}" for w, first in firsts.items()}
+
+
+def shortened(places: Iterable[str]) -> dict[str, str]:
+    """The ends of some paths, as long as it takes to tell them apart."""
+    parts = {place: PurePath(place).parts for place in places}
+    for count in range(1, max(map(len, parts.values()), default=0)):
+        ends = {place: str(PurePath(*all_of_it[-count:])) for place, all_of_it in parts.items()}
+        if len({*ends.values()}) == len(ends):
+            return ends
+    return {place: place for place in parts}
