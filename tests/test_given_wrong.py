@@ -93,3 +93,11 @@ def test_a_loader_has_the_batches_that_it_has() -> None:
         (data(), 64, World(), 64),
     ):
         assert batch_size_for(as_split(train), given, world) == expected
+
+
+@pytest.mark.parametrize("given", [{"augment": True}, {"drop_last": True}])
+def test_what_a_data_loader_does_by_itself_is_not_asked_for(given: dict[str, Any]) -> None:
+    x, y = data()
+    loader = DataLoader(TensorDataset((x * 255).to(torch.uint8), y), batch_size=16)
+    with pytest.raises(ValueError, match=f"^{next(iter(given))}: expected none beside a DataLoader, which makes"):
+        onefold.distill(None, net(), loader, method="supervised", perturbation="none", epochs=1, **given)

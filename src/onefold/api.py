@@ -168,6 +168,12 @@ def distill(
             f"augment: expected uint8 images to crop and flip, got {splits['train'].x.dtype}; give uint8, or a Dataset "
             "with transforms of its own"
         )
+    for name, asked_for in {"augment": crops, "drop_last": drop_last}.items():
+        if asked_for and isinstance(splits["train"], DataLoader):
+            raise ValueError(
+                f"{name}: expected none beside a DataLoader, which makes its batches by itself; give the Dataset "
+                "instead of the DataLoader"
+            )
     job = Job(
         method=method,
         perturbation=perturbation,
