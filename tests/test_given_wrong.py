@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import onefold
 from onefold.api import batch_size_for
 from onefold.data import as_split
 from onefold.engine.distributed.world import World
+from onefold.run import RunFolder
 
 
 def net() -> nn.Sequential:
@@ -101,3 +103,11 @@ def test_what_a_data_loader_does_by_itself_is_not_asked_for(given: dict[str, Any
     loader = DataLoader(TensorDataset((x * 255).to(torch.uint8), y), batch_size=16)
     with pytest.raises(ValueError, match=f"^{next(iter(given))}: expected none beside a DataLoader, which makes"):
         onefold.distill(None, net(), loader, method="supervised", perturbation="none", epochs=1, **given)
+
+
+def test_a_folder_does_not_say_what_batches_a_data_loader_makes(tmp_path: Path) -> None:
+    """Folders from before they were looked at say 128, whatever they were."""
+    loader = DataLoader(TensorDataset(*data()), batch_size=16)
+    onefold.distill(None, net(), loader, method="supervised", perturbation="none", epochs=1, out=tmp_path)
+    assert RunFolder(tmp_path).recipe["optim"]["batch_size"] == 128
+    assert RunFolder(tmp_path).about["steps"] == 3

@@ -51,6 +51,8 @@ def trained(optimizer: Any, **given: Any) -> Rates:
         (AdamW, {"lr": 0.02, "weight_decay": 0.0}, [(0.02, 0.0), (0.02, 0.0)]),
         (lambda g: AdamW(g, lr=0.02), {"lr": 0.02}, [(0.02, 0.01), (0.02, 0.01)]),
         (lambda g: AdamW(g, lr=torch.tensor(0.25)), {}, [(0.25, 0.01), (0.25, 0.01)]),
+        (lambda g: AdamW(g, weight_decay=0.0), {}, [(1e-3, 0.0), (1e-3, 0.0)]),  # asked for: it has a decay by itself
+        (lambda g: AdamW(g, lr=torch.tensor(0.01)), {"lr": 0.01}, [(0.01, 0.01), (0.01, 0.01)]),
         (lambda g: SGD(g, lr=0.25), {}, [(0.25, 5e-4), (0.5, 2.5e-4)]),
         (lambda g: SGD(g, lr=0.25, weight_decay=0.5), {}, [(0.25, 0.5), (0.5, 0.25)]),
         (lambda g: SGD([{**group, "lr": 0.125} for group in g]), {}, [(0.125, 5e-4), (0.125, 2.5e-4)]),
@@ -66,6 +68,16 @@ def test_two_different_rates_are_refused(name: str) -> None:
     rate: dict[str, Any] = {name: 0.25}
     with pytest.raises(ValueError, match=f"optimizer: expected one {name}, got {name}=0.25 .* and {name}=0.5 beside"):
         trained(lambda g: AdamW(g, **rate), **{name: 0.5})
+
+
+def test_a_class_that_leaves_its_rates_to_another_one_is_looked_through() -> None:
+    class Mine(AdamW):
+        def __init__(self, params: Any, **rest: Any) -> None:
+            super().__init__(params, **rest)
+
+    assert trained(Mine, weight_decay=0.5) == [(1e-3, 0.5), (1e-3, 0.5)]
+    with pytest.raises(ValueError, match=r"got weight_decay=0\.25 .* and weight_decay=0\.5 beside"):
+        trained(lambda g: Mine(g, weight_decay=0.25), weight_decay=0.5)
 
 
 def test_a_folder_tells_what_was_trained_with_and_keeps_to_it(tmp_path: Path) -> None:

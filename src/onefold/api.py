@@ -330,6 +330,8 @@ def record(job: Job) -> dict[str, Any]:
     described: dict[str, Any] = {"source": "python", "network": type(job.net).__name__}
     described |= dataclasses.asdict(job.settings)
     described["optim"] |= dict.fromkeys(job.unsaid)  # run.json has what the optimizer decided
+    if isinstance(job.train, DataLoader):  # its batches are its own, and never were recorded here
+        described["optim"]["batch_size"] = OptimRecipe.batch_size
     splits = {"train": job.train, "val": job.val, "test": job.test}
     described["splits"] = {name: None if split is None else trace(split) for name, split in splits.items()}
     return described | {"augment": repr(job.augment), "space": repr(job.space), "device": str(job.device)}

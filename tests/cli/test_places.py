@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from onefold.cli import main
+from onefold.data import load
 from onefold.data.place import found_again, place_of
+from onefold.data.trace import traces
 
 Capture = pytest.CaptureFixture[str]
 QUICK = ["--network", "mlp", "--epochs", "1", "--optim.warmup-epochs", "0", "--recipe.members", "2"]
@@ -76,13 +79,15 @@ def relabel(file: Path) -> None:
 def test_data_that_have_changed_are_refused(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.chdir(project)
     relabel(project / "mine.npz")
-    changed = "train and val and test of npz:mine.npz are other examples, or have other labels, than when teachers/"
-    assert main(["train", *words("mine.npz", "teachers")]) == 2
-    assert changed in capsys.readouterr().err
+    changed = "train and val and test of npz:mine.npz are not what teachers/teacher-0 was trained with: other examples"
+    for chosen in ([], ["--members", "1"]):
+        assert main(["train", *words("mine.npz", "teachers"), *chosen]) == 2
+        assert changed in capsys.readouterr().err
     assert not (project / "teachers" / "teacher-1").exists()
     student = [*words("mine.npz", "student"), "--recipe.members", "1", "--distill.perturbation", "none"]
-    assert main(["distill", *student, "--distill.method", "kd", "--teachers", "teachers"]) == 2
-    assert changed in capsys.readouterr().err
+    for seed in ("0", "1"):
+        assert main(["distill", *student, "--distill.method", "kd", "--teachers", "teachers", "--seed", seed]) == 2
+        assert changed in capsys.readouterr().err
     (project / "teachers" / "teacher-0" / "result.json").unlink()  # as if it had been stopped before its end
     assert main(["train", *words("mine.npz", "teachers"), "--members", "0"]) == 2
     assert changed in capsys.readouterr().err
@@ -95,6 +100,20 @@ def test_a_student_whose_data_have_changed_does_not_go_on(project: Path, monkeyp
     (project / "student" / "result.json").unlink()
     relabel(project / "mine.npz")
     assert main(["distill", *student, "--teachers", "teachers"]) == 2
+
+
+def test_labels_of_images_that_are_not_in_memory_are_known_again(tmp_path: Path) -> None:
+    place = tmp_path / "pictures" / "train"
+    for name, side in (("a", 8), ("b", 9)):  # of several sizes, so that they are read one by one
+        (place / name).mkdir(parents=True)
+        for k in range(12):
+            Image.new("RGB", (side, side), (10 * k, 0, 0)).save(place / name / f"{name}{k}.png")
+    before = traces(load(f"folder:{place.parent}"))
+    assert all(":" in trace for trace in before.values())
+    os.rename(place.parent, tmp_path / "moved")
+    assert traces(load(f"folder:{tmp_path / 'moved'}")) == before
+    os.rename(tmp_path / "moved" / "train" / "b" / "b0.png", tmp_path / "moved" / "train" / "a" / "b0.png")
+    assert traces(load(f"folder:{tmp_path / 'moved'}")) != before
 
 
 def test_what_asks_networks_again_finds_the_data(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

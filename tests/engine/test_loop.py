@@ -232,7 +232,7 @@ def test_the_first_of_what_is_equal_in_both() -> None:
     best = Best(1, 1, 0.9, 0.3)
     found = [(0.9, 0.3), (0.9, 0.2), (0.8, 0.1), (0.91, 9.0)]
     assert [best.beaten_by(*each) for each in found] == [False, True, False, True]
-    assert Best(1, 1, 0.9).beaten_by(0.9, 0.3), "a checkpoint that has no NLL is of an earlier epoch"
+    assert not Best(1, 1, 0.9).beaten_by(0.9, 0.3), "a checkpoint from before it was looked at"
 
 
 def test_the_loss_is_compiled_where_asked(make_job: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,11 +61,21 @@ A, B, C, D = (letter * 32 for letter in "abcd")
             [Student(0, A, "s", 20), Student(0, B, "t", 30), Student(1, C, "u", 20, 1), Student(1, D, "v", 30, 1)],
             ["KD (teachers' epochs 20) of 2", "KD (teachers' epochs 30) of 2"],
         ),
-        ([Student(0, A, "s"), Student(1, B, "t")], ["KD of 2"]),  # of an older version, or from Python
-        ([Student(0, A, ""), Student(1, B, "")], ["KD of 2"]),
+        # Of an older version, or from Python: nobody knows whether their teachers were trained alike.
+        ([Student(0, A, "s"), Student(1, B, "t")], ["KD (teachers s) of 1", "KD (teachers t) of 1"]),
+        ([Student(0, A, ""), Student(1, B, "")], ["KD (teachers of 0) of 1", "KD (teachers of 1) of 1"]),
         (
             [Student(0, A, "s"), Student(1, B, "t"), Student(1, C, "u", 20)],
-            ["KD (teachers s, t) of 2", "KD (teachers u) of 1"],
+            ["KD (teachers s) of 1", "KD (teachers t) of 1", "KD (teachers u) of 1"],
+        ),
+        (  # a row has the names of its own teachers
+            [
+                Student(0, A, "s", 20),
+                Student(1, B, "t", 20),
+                Student(2, A, "s", 20, method="latentbe"),
+                Student(2, C, "u"),
+            ],
+            ["KD (teachers s, t) of 2", "KD (teachers u) of 1", "LatentBE (teachers s) of 1"],
         ),
         ([Student(0, A, "t"), Student(0, B, "t", members=2)], ["KD (2 teachers) of 1", "KD (4 teachers) of 1"]),
         (  # what differs between methods may be their teachers'

@@ -6,6 +6,7 @@ import hashlib
 
 import torch
 
+from onefold.data.pictures import Pictures
 from onefold.data.source import Source
 from onefold.data.split import Arrays, Split
 
@@ -25,5 +26,11 @@ def trace(split: Split) -> str:
 
 
 def traces(source: Source) -> dict[str, str]:
-    """Of every split."""
-    return {name: trace(split) for name, split in source.splits.items()}
+    """Of every split; of images that are not in memory, how many there are and a hash of their labels."""
+    splits = source.splits.items()
+    return {name: of_labels(split) if isinstance(split, Pictures) else trace(split) for name, split in splits}
+
+
+def of_labels(pictures: Pictures) -> str:
+    labels = pictures.labels.to(torch.int64).numpy()
+    return f"{len(labels)}: {hashlib.blake2b(labels.tobytes(), digest_size=16).hexdigest()}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -69,16 +70,23 @@ def wanted_rate(optimizer: Optimizer, name: str, given: float, unsaid: bool) -> 
     own = optimizer.defaults.get(name)
     if not isinstance(own, int | float | Tensor):
         return given
+    usual = usual_rate(type(optimizer), name)
     if unsaid:
         # Most optimizers have no decay unless asked, and LatentBE's factors are pulled to one by it.
-        return given if name == "weight_decay" and own == 0 else float(own)
-    usual = inspect.signature(type(optimizer)).parameters.get(name)
-    if usual is None or own == usual.default or float(own) == given:
+        return given if name == "weight_decay" and own == 0 and usual in (0, None) else float(own)
+    if own == usual or math.isclose(float(own), given, rel_tol=1e-6):  # a tensor is of float32
         return given
     raise ValueError(
         f"optimizer: expected one {name}, got {name}={float(own):g} in the function that makes "
         f"{type(optimizer).__name__} and {name}={given:g} beside it; leave out one of them"
     )
+
+
+def usual_rate(kind: type[Optimizer], name: str) -> Any:
+    """What a class of optimizers has where nobody says; a subclass may leave that to the one above it."""
+    above = (each for each in kind.__mro__ if issubclass(each, Optimizer))
+    found = (inspect.signature(each).parameters.get(name) for each in above)
+    return next((parameter.default for parameter in found if parameter is not None), None)
 
 
 def schedule_for(

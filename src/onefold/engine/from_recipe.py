@@ -73,9 +73,9 @@ def train_teachers(
     if sentence:
         progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
-    for begun in runs.values():
-        if begun.started:
-            check_content(begun, source)
+    for beside in map(RunFolder, sorted(Path(folder).glob("teacher-*"))):
+        if beside.started:
+            check_content(beside, recipe.data.source, source)
     device = device_here(recipe.device, world)
     net, _ = network_of(described(recipe, source) | {"classes": len(source.classes)})
     if world.rank == 0:
@@ -198,7 +198,7 @@ def distilling(
             progress.message(sentence)
     source = loaded(recipe, world) if source is None else source
     if teachers is not None:
-        check_data(teachers_folder, recipe.members, recipe.data.source, source, recipe.seed)
+        check_data(teachers_folder, recipe.members, recipe.data.source, source)
     seed = draw_seed("student", recipe.seed)
     job = job_of(recipe, source, method, perturbation, teachers, seed, device, world)
     return (yield from conducting(job, run, to_dict(recipe), about | described(recipe, source), progress, log))

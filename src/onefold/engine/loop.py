@@ -36,10 +36,10 @@ class Best:
     step: int
     epoch: int
     acc: float
-    nll: float | None = None  # of a checkpoint from before it was looked at
+    nll: float | None = None  # unknown in checkpoints from before it was looked at
 
     def beaten_by(self, acc: float, nll: float) -> bool:
-        return (acc, -nll) > (self.acc, -math.inf if self.nll is None else -self.nll)
+        return acc > self.acc or (acc == self.acc and self.nll is not None and nll < self.nll)
 
 
 @dataclass

@@ -92,22 +92,19 @@ def trained_by(folder: Path | str) -> dict[str, Any]:
     return {"recipe": run.recipe} | {name: run.about[name] for name in PLACES if name in run.about}
 
 
-def check_content(run: RunFolder, source: Source) -> None:
-    """Refuses data that have changed since a run was trained on them, as far as it says what they were."""
+def check_content(run: RunFolder, name: str, source: Source) -> None:
+    """Refuses other data than a run was trained on, as far as it says what they were."""
     before, now = run.about.get("data_content", {}), traces(source)
-    changed = [name for name in now if before.get(name, now[name]) != now[name]]
+    changed = [split for split in now if before.get(split, now[split]) != now[split]]
     if changed:
         raise ValueError(
-            f"data: {' and '.join(changed)} of {run.about.get('data')} are other examples, or have other labels, than "
-            f"when {run.path} was trained; put the old ones back, or train on the new ones in another folder"
+            f"data: {' and '.join(changed)} of {name} are not what {run.path} was trained with: other examples, other "
+            "labels or another order; put the old ones back, or train on these in another folder"
         )
 
 
-def check_data(folder: Path | str, members: int, name: str, source: Source, seed: int) -> None:
-    """Refuses teachers of another data set. One that has moved is the same if its classes and statistics are.
-
-    With another `seed` other examples may have been held out, so that nothing more can be said.
-    """
+def check_data(folder: Path | str, members: int, name: str, source: Source) -> None:
+    """Refuses teachers of other data. A data set that has moved is the same if its classes and statistics are."""
     for run in teacher_runs(folder, members):
         about = run.about
         same = about.get("class_names") == list(source.classes)
@@ -117,5 +114,4 @@ def check_data(folder: Path | str, members: int, name: str, source: Source, seed
                 f"teachers: {run.path} was trained on {about.get('data')} with {about.get('classes')} classes and the "
                 f"student is to learn {name} with {len(source.classes)}; give the teachers of that data set"
             )
-        if run.recipe.get("seed") == seed:
-            check_content(run, source)
+        check_content(run, name, source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -49,16 +50,18 @@ def told_apart(answers: Sequence[Answers]) -> list[Answers]:
         recipe = {f"{TOLD}' {name}": setting.get(name) for name in differing} if setting else {}
         if not one_each(group):
             return recipe | {TOLD: folders[student.taught.weights]}
-        if recipe or len(kinds) == 1:
+        if recipe or len({kind_of(other) for other in students if other.members == student.members}) == 1:
             return recipe
-        return {TOLD: ", ".join(dict.fromkeys(folders[other.taught.weights] for other in group))}
+        row = [other for other in group if (other.label, other.setting) == (student.label, student.setting)]
+        return {TOLD: ", ".join(dict.fromkeys(folders[other.taught.weights] for other in row))}
 
     return [replace(a, setting=a.setting | told(a)) if a.kind == "student" else a for a in answers]
 
 
 def kind_of(student: Answers) -> str:
-    """Students with the same were taught by teachers that were trained alike."""
-    return repr(sorted((student.taught.setting or {}).items()))
+    """Students with the same were taught by teachers that were trained alike; where nobody knows how, by the same."""
+    setting = student.taught.setting
+    return repr(sorted(setting.items())) if setting else f"{student.members} {student.taught.weights}"
 
 
 def one_each(students: Sequence[Answers]) -> bool:
@@ -71,12 +74,17 @@ def named(students: Sequence[Answers]) -> dict[str, str]:
     """By the hash of their weights, teachers as they can be looked up: by their folder, as short as it may be, or
     where others are called the same, or nobody knows it, by the first of their students."""
     firsts = {student.taught.weights: student for student in reversed(students)}
-    places = {weights: str(PurePath(first.taught.folder)) for weights, first in firsts.items() if first.taught.folder}
+    places = {weights: placed(first.taught.folder) for weights, first in firsts.items() if first.taught.folder}
     called = Counter((firsts[weights].members, place) for weights, place in places.items())
     places = {w: place for w, place in places.items() if called[firsts[w].members, place] == 1}
     short = shortened(places.values())
     own = shortened(str(student.folder) for student in students)
     return {w: short[places[w]] if w in places else f"of {own[str(first.folder)]}" for w, first in firsts.items()}
+
+
+def placed(folder: str) -> str:
+    """One name for a folder that is there, however it was typed."""
+    return os.path.abspath(folder) if os.path.isdir(folder) else str(PurePath(folder))
 
 
 def shortened(places: Iterable[str]) -> dict[str, str]:
