@@ -87,7 +87,10 @@ def onnx_session(net: nn.Module, x: Tensor, folder: Path) -> Callable[[], object
 
     path = folder / f"{id(net)}.onnx"
     torch.onnx.export(net, (x,), str(path), dynamo=True, verbose=False)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    # Else the threads of one session are still awake, and in the way, when the next one is asked.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     given = {session.get_inputs()[0].name: x.numpy()}
     return lambda: session.run(None, given)
 
