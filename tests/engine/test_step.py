@@ -3,12 +3,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from onefold import Teachers, batch_ensemble
 from onefold.engine.ema import MovingAverage
@@ -75,6 +77,34 @@ def test_the_step_is_the_textbook_one() -> None:
         torch.testing.assert_close(value, expected)
     for p, q in zip(student.net.parameters(), net.parameters(), strict=True):
         torch.testing.assert_close(p, q)
+
+
+class Operations(TorchDispatchMode):
+    """What is computed inside, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func)
+        if name.startswith("aten.") and "detach" not in name and "split" not in name:  # others compute nothing
+            self.seen.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("make", [plain, latent])
+def test_a_step_in_one_piece_computes_nothing_but_the_loss_and_its_gradient(make: Make) -> None:
+    student, loss, x, labels = make()
+    step = training_step(loss, SGD(student.parameter_groups(0.1, 0.0)))
+    step.differentiate(x, labels)  # whatever is done once
+    with Operations() as whole:
+        step.differentiate(x, labels)
+    student.zero_grad()
+    with Operations() as bare:
+        loss(x, labels).backward()
+    assert whole.seen == bare.seen
+    assert len(bare.seen) > 10
 
 
 def test_the_average_follows_the_weights() -> None:

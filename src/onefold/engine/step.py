@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import torch
 from torch import Tensor
@@ -86,16 +86,18 @@ def training_step(
         optimizer.zero_grad(set_to_none=True)
         if gradients is not None:
             gradients.begin()
-        total = torch.zeros((), device=x.device)
+        values: list[Tensor] = []
         for part, answers, share in world.pieces(x, labels, accumulate):
             autocast = torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16")
             with autocast, gradients_beside(gradients), given_back():
-                value = loss(part, answers) * share
+                value = loss(part, answers)
+                if share != 1:  # on a GPU, a product with one is a kernel all the same, and so is its gradient
+                    value = value * share
             value.backward()
-            total = total + value.detach()
+            values.append(value.detach())
         if gradients is not None:
             gradients.join()
-        return world.summed(parameters, total)
+        return world.summed(parameters, reduce(torch.add, values))
 
     def update() -> None:
         if clip is not None:
