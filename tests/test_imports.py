@@ -28,7 +28,7 @@ LAYERS = [
     ["recipe", "run"],
     ["recipes"],
     ["engine"],
-    ["bench"],
+    ["bench", "export"],
     ["api"],
     ["report"],
     ["demo", "reproduce"],

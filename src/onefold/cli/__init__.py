@@ -24,6 +24,7 @@ from onefold.cli.requests import (
     Demo,
     Distill,
     Evaluate,
+    Export,
     Plan,
     Report,
     Reproduce,
@@ -99,6 +100,11 @@ def carry_out(request: Request, out: Console) -> None:
                 from onefold.cli import run_report
 
             run_report.run(request, out)
+        case Export():
+            with loading():
+                from onefold.cli import run_export
+
+            run_export.run(request, out)
         case Bench():
             with loading():
                 from onefold.cli import run_bench

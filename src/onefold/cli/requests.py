@@ -145,6 +145,25 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Writes the network of a finished run for where it is served, and compares what was written with it."""
+
+    run: Positional[Annotated[str, arg(metavar="RUN")]]
+    """folder of a run, or of teachers, which then answer together"""
+    format: Literal["safetensors", "onnx", "torch-export", "hub"]
+    """safetensors: weights under the network's own keys; onnx; torch-export: a program that needs torch alone; hub: a
+    folder with weights, program and model card"""
+    out: str | None = None
+    """the file, or the folder of a hub; in RUN/export, if nothing is said"""
+    calibrated: bool = True
+    """the temperature fitted on the validation split becomes part of the network"""
+    batch: int | None = None
+    """examples it takes at a time; any number, if nothing is said"""
+    network: str | None = None
+    """FILE.py:NAME, where the file of a network of your own is not where it was"""
+
+
+@dataclass(frozen=True)
 class Bench:
     """How fast training steps are here, beside plain PyTorch and beside what the hardware could do."""
 
@@ -211,7 +230,7 @@ class Reproduce:
     """fetch the data set if it is not there"""
 
 
-Request = Demo | Train | Distill | Evaluate | Report | Reproduce | Bench | Plan
+Request = Demo | Train | Distill | Evaluate | Report | Reproduce | Export | Bench | Plan
 EXAMPLES: dict[type[Request], tuple[str, ...]] = {
     Demo: ("onefold demo", "onefold demo --seeds 8 --out runs/demo"),
     Train: (
@@ -237,6 +256,10 @@ EXAMPLES: dict[type[Request], tuple[str, ...]] = {
         "onefold reproduce cifar10 --dry-run",
         "onefold reproduce cifar10 --rows kd,latentbe,latentbe-tdiv-sdiv --members 4 --download",
         "onefold reproduce cifar100 --minutes 25  (on a machine that is lent for half an hour; again to go on)",
+    ),
+    Export: (
+        "onefold export runs/cifar10/seed-0/latentbe-tdiv-sdiv --format onnx",
+        "onefold export runs/cifar10/seed-0/latentbe-tdiv-sdiv --format hub --out mine",
     ),
     Bench: ("onefold bench", "onefold bench --network wrn28x4 --out bench.json"),
     Plan: (

@@ -12,11 +12,9 @@ import torch
 from torch import Tensor
 
 from onefold.engine import checkpoint
-from onefold.engine.checkpoint import load_network
 from onefold.engine.evaluate import Splits, stored
 from onefold.engine.measure.store import Measurements, fingerprint, together
-from onefold.engine.networks import doubt, network_of
-from onefold.engine.result import served_network
+from onefold.engine.served import served_by
 from onefold.engine.teachers import load_networks, teacher_runs
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import AnyStudent, method_named
@@ -145,18 +143,13 @@ def member(m: int) -> Prediction:
 
 def run_of(path: Path, device: torch.device) -> Subject:
     run, targets = RunFolder(path), targets_of(path)
-    about = run.about
-    net, example = network_of(about)
-    method = method_named(about["method"])
-    student = method.student(net, about["members"], example)
-    network = served_network(method, student)
-    load_network(run.model, network, doubt(about))
-    served = network if isinstance(network, BatchEnsemble) else Plain(network)
+    found = served_by(run)
+    served = found.network if isinstance(found.network, BatchEnsemble) else Plain(found.network)
     served.to(device).eval()
-    members, why = with_members(run, student)
+    members, why = with_members(run, found.student)
     if members is not None:
         members.to(device).eval()
-    return Subject(path, from_dict(run.recipe), about, [run], served.at_rest, members, why, targets, device)
+    return Subject(path, from_dict(run.recipe), run.about, [run], served.at_rest, members, why, targets, device)
 
 
 def with_members(run: RunFolder, student: AnyStudent) -> tuple[BatchEnsemble | None, str]:

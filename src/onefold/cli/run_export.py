@@ -1,0 +1,27 @@
+"""`onefold export`: a finished run's network as a file for where it is served."""
+
+from __future__ import annotations
+
+import shlex
+
+from rich.console import Console
+
+from onefold.cli.requests import Export
+from onefold.export import export
+from onefold.terminal import say
+
+
+def run(request: Export, out: Console) -> None:
+    written = export(
+        request.run,
+        request.format,
+        request.out,
+        calibrated=request.calibrated,
+        batch=request.batch,
+        network=request.network or "",
+    )
+    for note in written.notes:
+        say(note)
+    if request.format == "hub":
+        say(f"next: hf upload USER/NAME {shlex.quote(str(written.path))} .")
+    out.print(str(written.path), markup=False, emoji=False, highlight=False, soft_wrap=True)

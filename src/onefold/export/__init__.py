@@ -1,0 +1,94 @@
+"""The network of a finished run for where it is served, each file read again and compared before it gets its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from onefold.export.deployed import Deployed, deployed
+from onefold.export.hub import write_hub
+from onefold.export.onnx_file import check_onnx, onnx_bytes
+from onefold.export.program import program_bytes, traced
+from onefold.export.weights import weights_bytes
+from onefold.run import check_file, check_folder, write_aside
+
+__all__ = ["FORMATS", "Exported", "export"]
+
+PLACES = {
+    "safetensors": "model.safetensors",
+    "onnx": "model.onnx",
+    "torch-export": "model.pt2",
+    "hub": "hub",
+}
+FORMATS = tuple(PLACES)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and what there is to say about it."""
+
+    path: Path
+    notes: list[str]
+
+
+def export(
+    run: Path | str,
+    format: str,
+    out: Path | str | None = None,
+    *,
+    calibrated: bool = True,
+    batch: int | None = None,
+    network: str = "",
+) -> Exported:
+    """Writes the network of a finished run, or the ensemble of a folder of teachers, and compares what was written.
+
+    Args:
+        format: safetensors (weights under the network's own keys), onnx, torch-export (a program that needs no source
+            of the network), or hub (a folder with a model card).
+        out: the file, or the folder of a hub; in RUN/export, if nothing is said.
+        calibrated: the run's temperature becomes part of the network, where it has one.
+        batch: how many examples it takes at a time; any number, if nothing is said.
+        network: where the file of a network of one's own lies now, FILE.py:NAME.
+    """
+    if format not in PLACES:
+        raise ValueError(f"format: expected {', '.join(FORMATS)}, got {format!r}")
+    if batch is not None and batch < 1:
+        raise ValueError(f"batch: expected at least 1, got {batch}")
+    path = Path(run).expanduser() / "export" / PLACES[format] if out is None else Path(out).expanduser()
+    if format == "onnx":
+        check_onnx()
+    check_place(path, format)
+    found = deployed(run, calibrated, network)
+    notes = [about_temperature(found)]
+    if format == "hub":
+        return Exported(path, notes + write_hub(found, path, batch))
+    content, told = WRITERS[format](found, batch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_aside(path, content)
+    return Exported(path, notes + told)
+
+
+def check_place(path: Path, format: str) -> None:
+    if format == "hub":
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"out: {path} is a file; name a folder")
+        return check_folder(path)
+    if path.is_dir():
+        raise ValueError(f"out: {path} is a folder; name a file in it, such as {path / PLACES[format]}")
+    return check_file(path)
+
+
+def about_temperature(found: Deployed) -> str:
+    if found.facts["calibrated"]:
+        return f"calibrated with the temperature {found.facts['temperature']:.4g} of the validation split"
+    if found.facts["temperature"] is None:
+        return "not calibrated: the run has no temperature, because there was no validation split"
+    return f"not calibrated, as asked; the run's temperature is {found.facts['temperature']:.4g}"
+
+
+WRITERS: dict[str, Callable[[Deployed, int | None], tuple[bytes, list[str]]]] = {
+    "safetensors": lambda found, _: weights_bytes(found),
+    "onnx": lambda found, batch: onnx_bytes(traced(found.answer, found.example, batch), found.facts),
+    "torch-export": lambda found, batch: program_bytes(traced(found.answer, found.example, batch)),
+}

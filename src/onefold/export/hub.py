@@ -1,0 +1,66 @@
+"""A folder for a model hub: weights, what is known of them in config.json, a program that runs without the network's
+source, and a model card that says how to load it and how good it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from onefold.engine.networks import recorded
+from onefold.engine.own_network import is_own
+from onefold.engine.own_sources import INSTALLED, sources
+from onefold.export.card import card
+from onefold.export.deployed import Deployed
+from onefold.export.program import program_bytes, traced
+from onefold.export.weights import header_of, still_to_do, weights_bytes
+from onefold.run import write_aside
+
+WEIGHTS, PROGRAM, CONFIG, CARD = "model.safetensors", "model.pt2", "config.json", "README.md"
+
+
+def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[str]:
+    """Fills the folder and tells what there is to say; a model card that was edited stays."""
+    weights, notes = weights_bytes(found)
+    files: dict[str, bytes] = {WEIGHTS: weights}
+    try:
+        files[PROGRAM], told = program_bytes(traced(found.answer, found.example, batch))
+        notes += told
+    except ValueError as error:  # some networks cannot be traced; the folder is good without
+        notes.append(f"there is no {PROGRAM}: {error}")
+    code = own_code(found)
+    files[CONFIG] = (json.dumps(config(found), indent=2) + "\n").encode()
+    text = card(found, still_to_do(found), PROGRAM in files, [str(name) for name in code]).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_aside(folder / name, content)
+    for place, file in code.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / place)
+    if code:
+        notes.append(f"copied into it, to be read before it is published: {', '.join(map(str, code))}")
+    if (folder / CARD).exists() and (folder / CARD).read_bytes() != text:
+        write_aside(folder / f"{CARD}.new", text)
+        notes.append(f"{CARD} is there already and stays; the new one is {CARD}.new")
+    else:
+        write_aside(folder / CARD, text)
+    return notes
+
+
+def config(found: Deployed) -> dict[str, Any]:
+    """config.json: the facts, and the classes as hubs read them."""
+    names = found.facts["class_names"] or [str(k) for k in range(found.facts["classes"])]
+    labels = {"id2label": dict(enumerate(names)), "label2id": {name: k for k, name in enumerate(names)}}
+    return {"library_name": "onefold", "architectures": [type(found.weights).__name__]} | labels | header_of(found)
+
+
+def own_code(found: Deployed) -> dict[Path, Path]:
+    """The files that a network of the user's own is written in, by their places in the folder; none of an installed
+    package."""
+    if not is_own(found.about["network"]):
+        return {}
+    own = recorded(found.about)
+    if INSTALLED & {*own.folder.parts}:
+        return {}
+    return {file.relative_to(own.folder): file for file in sources(own.file, own.folder)}

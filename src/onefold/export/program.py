@@ -1,0 +1,72 @@
+"""A program that torch runs without the network's source: `torch.export.load(FILE).module()(x)`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from onefold.export.agree import check_agreement
+
+LONG = 200  # of what torch's tracer says, which is pages
+
+
+class Traced(NamedTuple):
+    """A program, inputs that it takes, what the network answers to them, and what there is to say."""
+
+    program: ExportedProgram
+    x: Tensor
+    expected: Tensor
+    notes: list[str]
+
+
+def traced(module: nn.Module, example: Tensor, batch: int | None = None) -> Traced:
+    """The program of a network for batches of any size, or of the size `batch`. One that takes no batch of any size
+    gets one example at a time, and says so."""
+    notes: list[str] = []
+    with quiet(), torch.no_grad():
+        if batch is None:
+            try:
+                free = torch.export.export(module, (example,), dynamic_shapes=({0: Dim("batch")},))
+                for size in {1, 2, len(example)}:
+                    check_agreement(module(example[:size]), free.module(), example[:size], "the exported program")
+                return Traced(free, example, module(example), notes)
+            except Exception as error:  # whatever a network does that is not the same for every batch
+                batch = 1
+                notes.append(f"it takes one example at a time, because for batches of any size: {first_line(error)}")
+        x = example[torch.arange(batch) % len(example)]
+        try:
+            return Traced(torch.export.export(module, (x,)), x, module(x), notes)
+        except Exception as error:
+            reason = (str(error).strip().split("\n") or [""])[0] or type(error).__name__
+            raise ValueError(
+                f"export: the network cannot be traced: {reason[:300]}; take --format safetensors"
+            ) from error
+
+
+def program_bytes(found: Traced) -> tuple[bytes, list[str]]:
+    """The file of a program, read again and compared."""
+    file = io.BytesIO()
+    with quiet():
+        torch.export.save(found.program, file)
+        again: Callable[[Tensor], Tensor] = torch.export.load(io.BytesIO(file.getvalue())).module()
+        told = check_agreement(found.expected, again, found.x, "the exported program")
+    return file.getvalue(), [*found.notes, told]
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:LONG] or type(error).__name__
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """What torch's tracer warns of is about its own insides."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
