@@ -90,6 +90,14 @@ def test_a_network_may_lie_elsewhere_and_may_not_be_another(tmp_path: Path) -> N
         assert line in [told.strip() for told in str(error.value).splitlines()]
 
 
+def test_a_folder_from_before_there_was_a_field_goes_on(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    run.write_json("recipe.json", {k: v for k, v in run.recipe.items() if k != "eval_last"})
+    run.check_same(to_dict(RECIPE), ABOUT)
+    with pytest.raises(ValueError, match=r"eval_last: 1 -> 5"):
+        run.check_same(to_dict(RECIPE) | {"eval_last": 5}, ABOUT)
+
+
 def test_fields_of_another_version_are_shown(tmp_path: Path) -> None:
     run = begun(tmp_path)
     record = run.recipe

@@ -108,7 +108,9 @@ class Recipe:
     compile: bool = False
     """compile the step with torch.compile"""
     eval_every: int = 1
-    """epochs between evaluations on the validation split"""
+    """epochs between evaluations on the validation split, the best of which is served"""
+    eval_last: int = 1
+    """epochs at the end that are evaluated each"""
     diversity_every: int | None = None
     """epochs between two looks at the members' diversity; 0 for none, if nothing is said as often as costs little"""
 
@@ -116,7 +118,8 @@ class Recipe:
         for name, value in leaves(self).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name}: expected a finite number, got {value}")
-        positive = {"members": self.members, "epochs": self.epochs, "eval_every": self.eval_every}
+        positive = {"members": self.members, "epochs": self.epochs}
+        positive |= {"eval_every": self.eval_every, "eval_last": self.eval_last}
         positive |= {"optim.batch_size": self.optim.batch_size, "optim.accumulate": self.optim.accumulate}
         for name, count in positive.items():
             if count < 1:
@@ -138,6 +141,11 @@ class Recipe:
             raise ValueError(f"optim.ema: expected a decay between 0 and 1, got {self.optim.ema}")
         method, perturbation = method_needs(self.distill.method), perturbation_needs(self.distill.perturbation)
         check_pair(method, perturbation, self.members)
+
+
+def evaluated(epoch: int, epochs: int, every: int, last: int) -> bool:
+    """Whether an epoch, the first being 1, ends with an evaluation: the last one always does."""
+    return epoch % every == 0 or epoch > epochs - last
 
 
 def leaves(recipe: Any, prefix: str = "") -> dict[str, Any]:

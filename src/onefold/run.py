@@ -35,6 +35,7 @@ FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes
 FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by"}
 FREE |= {"run.network_file", "run.data_place"}
 NETWORKS = ("network", "run.network")
+ADDED = {"eval_last": 1}  # fields that recipes did not always have, and what was done then
 CONTENT, EXAMPLES = "run.network_content", "run.data_content."
 TAUGHT = "run.teachers_trained."  # for reports; it is the teachers' weights that are compared
 DATA, PLACE = ("data.source", "run.data"), "run.data_place"
@@ -110,8 +111,8 @@ class RunFolder:
             if kept or os.path.exists(self.model):
                 raise ValueError(f"out: {self.path} holds other files and no recipe.json; choose another folder")
             return
-        before = leaves(self.recipe) | leaves(self.about, "run.")
-        now = leaves(as_json(recipe)) | leaves(as_json(run), "run.")
+        before = ADDED | leaves(self.recipe) | leaves(self.about, "run.")
+        now = ADDED | leaves(as_json(recipe)) | leaves(as_json(run), "run.")
         different = differences(before, now)
         if different:
             listed = "\n".join(f"  {line}" for line in different)

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from onefold.bench.growth import growth, rounds, teachers_seconds, variants
 from onefold.bench.measured import Measured, mean_seconds, measured
-from onefold.bench.plan import Phase, Times, Work, phase_of, times_of, work_of
+from onefold.bench.plan import Phase, Times, Work, evaluations, phase_of, times_of, work_of
 from onefold.bench.stand_in import Examples, examples_for
 from onefold.bench.stepping import stepping
 from onefold.engine import build_network
 from onefold.engine.counting import count_forward
 from onefold.engine.training import Training
 from onefold.recipe import Recipe
-from onefold.recipes import digits
+from onefold.recipes import digits, recipe_named
 
 CPU = torch.device("cpu")
 FOUND = Measured(
@@ -72,6 +72,12 @@ def test_times_add_up(examples: Examples) -> None:
     assert times.evaluation == pytest.approx(3 * (0.3 + 0.2) + 0.3 + 1.397 + 0.5)
     assert times.checkpoints == pytest.approx(30 * 0.2 + 3 * 0.01 + 0.3 + 0.1)  # the last, and the model
     assert times.total == pytest.approx(times.start_up + times.training + times.evaluation + times.checkpoints)
+
+
+def test_only_the_epochs_that_are_evaluated_are_counted() -> None:
+    assert evaluations(replace(digits(), epochs=30, eval_every=7)) == 5
+    assert evaluations(recipe_named("cifar10")) == 9 + 20
+    assert evaluations(replace(recipe_named("cifar10"), epochs=10, optim=digits().optim)) == 10
 
 
 @pytest.mark.parametrize(

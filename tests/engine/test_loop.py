@@ -176,6 +176,13 @@ def test_a_folder_changes_nothing_about_the_result(make_job: Any, tmp_path: Path
     assert without.folder is None
 
 
+def test_which_epochs_are_evaluated(make_job: Any, tmp_path: Path) -> None:
+    conduct(make_job(epochs=7, eval_every=3, eval_last=2), RunFolder(tmp_path))
+    assert [r["epoch"] for r in lines(tmp_path) if r["kind"] == "val"] == [3, 6, 7]
+    conduct(make_job(epochs=5, eval_every=100, eval_last=2), RunFolder(tmp_path / "late"))
+    assert [r["epoch"] for r in lines(tmp_path / "late") if r["kind"] == "val"] == [4, 5]
+
+
 def test_what_is_logged_and_told(
     make_teller: Any, make_job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

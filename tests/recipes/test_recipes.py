@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from onefold.recipe import from_dict, to_dict
+from onefold.recipe import evaluated, from_dict, to_dict
 from onefold.recipes import RECIPES, recipe_named
 
 # name: data, network, teachers, epochs, batch size, learning rate, weight decay, alpha, tau
@@ -38,6 +38,20 @@ def test_what_all_of_the_papers_settings_share(name: str) -> None:
     assert recipe.data.augment
     assert not optim.drop_last  # 45,000 images in batches of 128 are 352 steps
     assert (optim.clip, optim.accumulate, optim.label_smoothing, optim.ema) == (None, 1, 0.0, None)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_which_epochs_may_be_served(name: str) -> None:
+    recipe = recipe_named(name)
+    tenth, total = recipe.epochs // 10, recipe.epochs
+    found = [e for e in range(1, total + 1) if evaluated(e, total, recipe.eval_every, recipe.eval_last)]
+    assert found == [*range(tenth, total - tenth, tenth), *range(total - tenth, total + 1)]
+
+
+def test_the_last_epoch_is_always_evaluated() -> None:
+    assert [e for e in range(1, 8) if evaluated(e, 7, 3, 1)] == [3, 6, 7]
+    assert [e for e in range(1, 8) if evaluated(e, 7, 7, 3)] == [5, 6, 7]
+    assert [e for e in range(1, 8) if evaluated(e, 7, 20, 20)] == list(range(1, 8))
 
 
 def test_every_recipe_is_known_here() -> None:

@@ -17,7 +17,7 @@ from onefold.engine.networks import build_network
 from onefold.engine.passes import Passes, passes_of, served_members
 from onefold.engine.settings import settings_of
 from onefold.methods import method_named, perturbation_named
-from onefold.recipe import Recipe
+from onefold.recipe import Recipe, evaluated
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,8 @@ def work_of(recipe: Recipe, examples: Examples, *, student: bool) -> Work:
 
 def evaluations(recipe: Recipe) -> int:
     """On the validation split; the last epoch always has one."""
-    return -(-recipe.epochs // recipe.eval_every)
+    epochs = range(1, recipe.epochs + 1)
+    return sum(evaluated(epoch, recipe.epochs, recipe.eval_every, recipe.eval_last) for epoch in epochs)
 
 
 def times_of(recipe: Recipe, examples: Examples, work: Work, found: Measured, program: float) -> Times:

@@ -20,6 +20,7 @@ from onefold.engine.losses import Losses, check_finite, diverged, weights_finite
 from onefold.engine.progress import LOG, Progress, epoch_line
 from onefold.engine.signals import Interrupted, interruptions
 from onefold.engine.training import Training
+from onefold.recipe import evaluated
 from onefold.types import Ensemble
 
 ODD = "NaN or infinite"
@@ -96,7 +97,8 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
 
             yield True
             measured = None
-            if training.val is not None and ((epoch + 1) % settings.eval_every == 0 or at.step == total):
+            due = evaluated(epoch + 1, settings.epochs, settings.eval_every, settings.eval_last)
+            if training.val is not None and due:
                 measured = evaluate(training, keeper, at, epoch + 1)
             if world.rank == 0 and LOG.isEnabledFor(logging.INFO) and (pace.line_due() or at.step == total):
                 name = "" if keeper.run is None else f"{keeper.run.path}: "

@@ -24,6 +24,8 @@ class Settings:
     fast: bool = True
     """on a GPU: networks rewritten into few kernels, and the whole step in one CUDA graph"""
     eval_every: int = 1
+    eval_last: int = 1
+    """epochs at the end that are evaluated each"""
     log_every: int = 50
     """steps between two lines of metrics.jsonl, and between two looks at the losses"""
     diversity_every: int | None = None
@@ -34,7 +36,7 @@ class Settings:
     def __post_init__(self) -> None:
         o = self.optim
         counts = {"epochs": self.epochs, "batch_size": o.batch_size, "accumulate": o.accumulate}
-        counts |= {"eval_every": self.eval_every, "log_every": self.log_every}
+        counts |= {"eval_every": self.eval_every, "eval_last": self.eval_last, "log_every": self.log_every}
         for name, count in counts.items():
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"{name}: expected a whole number of at least 1, got {count!r}")
@@ -78,5 +80,6 @@ def settings_of(recipe: Recipe, seed: int) -> Settings:
         fast=recipe.fast,
         compile=recipe.compile,
         eval_every=recipe.eval_every,
+        eval_last=recipe.eval_last,
         diversity_every=recipe.diversity_every,
     )

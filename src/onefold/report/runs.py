@@ -18,8 +18,8 @@ from onefold.run import RunFolder, made_by
 from onefold.run import leaves as dictionary_leaves
 
 # Fields that tell repetitions of one experiment apart, or change nothing that comes out.
-REPEATED = {"name", "seed", "device", "compile", "eval_every", "diversity_every", "data.root", "data.download"}
-REPEATED |= {"data.workers", "parallel.mode", "parallel.teachers", "minutes", "log_every", "fast"}
+REPEATED = {"name", "seed", "device", "compile", "fast", "minutes", "log_every", "parallel.mode", "parallel.teachers"}
+REPEATED |= {"eval_every", "eval_last", "diversity_every", "data.root", "data.download", "data.workers"}
 
 
 class Collected(NamedTuple):
