@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ class Served:
 
     student: what the run's method makes of a fresh network, its factors not loaded.
     predict: the one answer, from logits `[M, B, K]`.
-    example: inputs of the shape it takes, in grey.
+    example: inputs of the shape it takes.
     """
 
     network: nn.Module
@@ -29,12 +30,15 @@ class Served:
     example: Tensor
 
 
-def served_by(run: RunFolder, given: str = "") -> Served:
-    """A run that is not finished, or whose network cannot be built again, is refused with a sentence; a file of the
-    user's own may have moved to where the network `given` is."""
+def served_by(run: RunFolder, given: str = "", own: tuple[nn.Module, Tensor] | None = None) -> Served:
+    """A run that is not finished, or whose network cannot be built again, is refused with a sentence.
+
+    A file of the user's own may have moved to where the network `given` is. A network that was trained from Python is
+    not in its folder: `own` is one of its architecture, and inputs.
+    """
     run.result  # noqa: B018 -- refuses what is not finished
     about = found_at(run.about, given)
-    net, example = network_of(about)
+    net, example = network_of(about) if own is None else (copy.deepcopy(own[0]).cpu(), own[1].cpu())
     method = method_named(about["method"])
     student = method.student(net, about["members"], example)
     network = served_network(method, student)

@@ -32,7 +32,7 @@ def card(found: Deployed, to_do: str, program: bool, code: list[str]) -> str:
         facts=facts,
         name=title(facts),
         story=story(facts),
-        images="range" in facts["input"],
+        images=len(facts["input"]["shape"]) == 3,
         dataset=HUB_DATA.get(str(facts["data"])),
         metrics=[(METRICS[name], facts["metrics"][name]) for name in METRICS if name in facts["metrics"]],
         program=program,
@@ -61,6 +61,8 @@ def story(facts: dict[str, Any]) -> str:
 def loading(found: Deployed) -> list[str]:
     """Lines of Python that make the network whose weights these are."""
     about = found.about
+    if "image_size" not in about:  # trained from Python
+        return [f"net = {found.facts['network']}(...)  # as it was made to be trained"]
     given = (about["classes"], about["statistics"], about["image_size"])
     if not is_own(about["network"]):
         arguments = ", ".join(map(repr, (about["network"], *given)))
