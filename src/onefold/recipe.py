@@ -155,12 +155,6 @@ def leaves(recipe: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def differences(one: Recipe, other: Recipe) -> list[str]:
-    """What differs between two recipes, a line each."""
-    a, b = leaves(one), leaves(other)
-    return [f"{name}: {a[name]!r} -> {b[name]!r}" for name in a if a[name] != b[name]]
-
-
 def to_dict(recipe: Recipe) -> dict[str, Any]:
     return dataclasses.asdict(recipe)
 
@@ -180,7 +174,7 @@ def part_of(cls: type[Part], record: Any, prefix: str = "") -> Part:
     if extra:
         listed = ", ".join(f"{prefix}{name}" for name in extra)
         raise ValueError(f"recipe: unknown fields {listed}; it was written by another version")
-    for entry in dataclasses.fields(cls):
+    for entry in dataclasses.fields(cast(Any, cls)):
         hint, name = hints[entry.name], f"{prefix}{entry.name}"
         if entry.name not in record:
             if entry.default is entry.default_factory is dataclasses.MISSING:
