@@ -334,4 +334,4 @@ def record(job: Job) -> dict[str, Any]:
         described["optim"]["batch_size"] = OptimRecipe.batch_size
     splits = {"train": job.train, "val": job.val, "test": job.test}
     described["splits"] = {name: None if split is None else trace(split) for name, split in splits.items()}
-    return described | {"augment": repr(job.augment), "space": repr(job.space), "device": str(job.device)}
+    return described | {"augment": repr(job.augment), "space": job.space.described, "device": str(job.device)}
