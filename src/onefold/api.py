@@ -18,7 +18,7 @@ from onefold.data import Arrays, Augmentation, CropFlip, Loader, Split, as_split
 from onefold.data.trace import trace
 from onefold.engine import Job, Progress, Result, Settings, conduct
 from onefold.engine.device import device_named, placed
-from onefold.engine.distributed import World, device_here, world_here
+from onefold.engine.distributed import World, device_here, rank_here, world_here
 from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
@@ -232,7 +232,7 @@ def evaluate(
         if calibrate_on is not None:
             labels, logits = kept(answered(ensemble, predict, loaders["calibrate_on"]))
             temperature = fit_temperature(logits, labels)
-            if (warning := warning_of_temperature(temperature)) is not None and not world_here().rank:
+            if (warning := warning_of_temperature(temperature)) is not None and rank_here() == 0:
                 LOG.warning(warning)
         return streamed(answered(ensemble, predict, loaders["test"]), temperature)
 
@@ -334,4 +334,4 @@ def record(job: Job) -> dict[str, Any]:
         described["optim"]["batch_size"] = OptimRecipe.batch_size
     splits = {"train": job.train, "val": job.val, "test": job.test}
     described["splits"] = {name: None if split is None else trace(split) for name, split in splits.items()}
-    return described | {"augment": repr(job.augment), "space": repr(job.space), "device": str(job.device)}
+    return described | {"augment": repr(job.augment), "space": job.space.described, "device": str(job.device)}

@@ -62,6 +62,21 @@ def test_tabular_space_steps_by_each_features_deviation() -> None:
     assert bool((moved.abs() > 1).any())  # no clipping
 
 
+def test_spaces_are_equal_where_their_numbers_are() -> None:
+    scale = torch.rand(3000)
+    space, other = InputSpace(scale, None, None), InputSpace(scale.clone(), None, None)
+    assert space == other
+    assert hash(space) == hash(other)
+    assert InputSpace() == PIXELS
+    changed = scale.clone()
+    changed[1500] += 1e-6  # in the middle, where torch prints dots
+    for different in (changed, scale.double(), scale.view(3, 1000), 0.5):
+        assert space != InputSpace(different, None, None)
+    assert space != InputSpace(scale, 0.0, None)
+    assert InputSpace(0.1) != InputSpace(0.1 + 1e-16)
+    assert repr(PIXELS) != PIXELS
+
+
 def test_errors() -> None:
     with pytest.raises(ValueError, match="scale: expected a positive number, got 0"):
         InputSpace(scale=0)

@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from onefold.engine.distributed.launch import world_here
+from onefold.engine.distributed.launch import rank_here
 from onefold.engine.pack import pack, unpack
 from onefold.engine.progress import LOG
 from onefold.run import write_aside
@@ -90,7 +90,7 @@ def load_network(path: Path, network: nn.Module, doubt: str = "") -> None:
 @functools.cache
 def warn_once(text: str) -> None:
     """Of several runs, or processes, one speaks."""
-    if not world_here().rank:
+    if rank_here() == 0:
         LOG.warning(text)
 
 

@@ -14,6 +14,7 @@ from onefold.data import Loader
 from onefold.data.given import GivenLoader
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.kept import Answered, Kept, kept
+from onefold.engine.teachers import teacher_runs
 from onefold.metrics import (
     Classification,
     evaluate_predictions,
@@ -132,7 +133,8 @@ def teacher_folders(folder: Path) -> list[Path]:
 def teachers_stored(folder: Path, members: int | None = None) -> list[Splits]:
     """The predictions of every teacher in a folder, or of the first `members`, in their order."""
     each = []
-    for path in teacher_folders(folder)[:members]:
+    asked = teacher_folders(folder) if members is None else [run.path for run in teacher_runs(folder, members)]
+    for path in asked:
         if not RunFolder(path).finished:
             raise ValueError(f"{path} is not finished; run `onefold train` again to go on with it")
         each.append(stored(RunFolder(path)))

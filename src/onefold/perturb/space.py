@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +32,18 @@ class InputSpace:
             raise ValueError("scale: expected finite values of at least 0, one for each feature")
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise ValueError(f"low, high: expected low < high, got {self.low} and {self.high}")
+
+    @property
+    def described(self) -> str:
+        """As a run folder records it: plain numbers in full, of a tensor a hash of its values, wherever it lies."""
+        values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        return f"{type(self).__qualname__}({', '.join(f'{name}={in_full(value)}' for name, value in values.items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InputSpace) and self.described == other.described
+
+    def __hash__(self) -> int:
+        return hash(self.described)
 
     @staticmethod
     def of(x: Tensor, step: float = 0.1) -> InputSpace:
@@ -62,6 +76,14 @@ class InputSpace:
 
     def scaled(self, values: Tensor, like: Tensor) -> Tensor:
         return values * (self.scale.to(like) if isinstance(self.scale, Tensor) else self.scale)
+
+
+def in_full(value: float | Tensor | None) -> str:
+    """What tells it from every other one; a tensor is printed rounded, and shortened."""
+    if not isinstance(value, Tensor):
+        return repr(value)
+    held = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return f"{value.dtype} {list(value.shape)} {hashlib.blake2b(held, digest_size=16).hexdigest()}"
 
 
 PIXELS = InputSpace()

@@ -23,7 +23,7 @@ from onefold.engine.measure.health import health
 from onefold.engine.measure.inputs import DataOptions, RunData
 from onefold.engine.measure.members import members
 from onefold.engine.measure.ood import ood
-from onefold.engine.measure.progress import Counting, Quiet, Told
+from onefold.engine.measure.progress import Counting, Told
 from onefold.engine.measure.subject import Subject, subject_of
 from onefold.engine.measure.subspace import GRID, T, subspace
 from onefold.engine.networks import network_of
@@ -36,6 +36,19 @@ CPU = torch.device("cpu")
 # The package; onefold.data has a function of that name.
 CORRUPT = importlib.import_module("onefold.data.corrupt")
 TWO = ("contrast", "shot_noise")
+
+
+class Quiet:
+    """Says nothing."""
+
+    def title(self, text: str) -> None:
+        pass
+
+    def count(self, done: int, total: int, detail: str = "") -> None:
+        pass
+
+    def message(self, text: str) -> None:
+        pass
 
 
 class Heard(Quiet):
