@@ -28,7 +28,7 @@ LAYERS = [
     ["recipe", "run"],
     ["recipes"],
     ["engine"],
-    ["bench", "export"],
+    ["bench", "export", "loading"],
     ["api"],
     ["report"],
     ["demo", "reproduce"],

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__all__ = ["Teachers", "batch_ensemble", "calibrated", "collapse", "distill", "evaluate", "subnetwork"]
+__all__ = ["Teachers", "batch_ensemble", "calibrated", "collapse", "distill", "evaluate", "load", "subnetwork"]
 
 if TYPE_CHECKING:
     from onefold.api import distill, evaluate
     from onefold.ensemble import Teachers, batch_ensemble, collapse, subnetwork
+    from onefold.loading import load
     from onefold.metrics import calibrated
 else:
-    HOMES = {"distill": "api", "evaluate": "api", "calibrated": "metrics"}
+    HOMES = {"distill": "api", "evaluate": "api", "calibrated": "metrics", "load": "loading"}
 
     def __getattr__(name: str) -> object:
         """The public names and the modules, imported when they are first asked for: torch alone takes seconds."""
