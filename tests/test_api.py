@@ -372,6 +372,21 @@ def test_a_divergence_says_so_without_a_folder() -> None:
         short(teachers(), net(), data(50), lr=1e30, epochs=4)
 
 
+def test_what_is_advised_first_helps_a_network_without_norms() -> None:
+    def bare() -> nn.Module:
+        return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3))
+
+    sure = [bare() for _ in range(4)]
+    for teacher in sure:
+        teacher[4].weight.data *= 100  # type: ignore[index]
+    given: dict[str, Any] = {"perturbation": "none", "epochs": 10, "batch_size": 16, "workers": 0, "warmup_epochs": 0}
+    train = 10 * torch.randn(64, 8), torch.arange(64) % 3
+    with pytest.raises(Diverged, match=r"Clip the gradient \(clip=1\.0, .*--optim\.clip 1\)"):
+        distill(sure, bare(), train, **given)
+    found = distill(sure, bare(), train, clip=1.0, **given).model
+    assert all(bool(weight.isfinite().all()) for weight in found.parameters())
+
+
 def test_a_seed_decides_everything() -> None:
     theirs, own, train = teachers(), net(), data(50)
     models = [short(theirs, own, train, seed=seed, augment=True).model for seed in (3, 3, 4)]
