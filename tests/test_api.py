@@ -289,7 +289,10 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
         ({"test": data(20, 5)}, "test: labels: "),
         ({"train": None}, "train: expected a Dataset"),
         ({"train": 3}, "train: expected a Dataset"),
-        ({"train": (torch.randn(50, 1, 4, 4), torch.arange(50) % 3)}, r"space: .*InputSpace\.of"),
+        (
+            {"train": (torch.randn(50, 1, 4, 4), torch.arange(50) % 3)},
+            r"space: .*InputSpace\.standardized\(mean, std\) .*InputSpace\.of",
+        ),
         ({"train": Pairs(LONG, torch.arange(50) % 3)}, "floating-point"),
         ({"train": (torch.full((50, 1, 4, 4), torch.nan), torch.arange(50) % 3)}, "train: expected finite inputs"),
         (

@@ -94,7 +94,8 @@ def distill(
         batch_size: 128, or that of a `DataLoader`.
         warmup_epochs: 5, or a tenth of the epochs where that is less.
         augment: random crops and flips of uint8 images; a Dataset may bring its own transforms.
-        space: where perturbed inputs live; `InputSpace.of(x)` for inputs that are not images in [0, 1].
+        space: where perturbed inputs live, if they are not images in [0, 1]: `InputSpace.standardized(mean, std)` for
+            images that were normalised, `InputSpace.of(x)` for features.
         optimizer: makes an optimizer of parameter groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; SGD with
             Nesterov momentum if left out. It may be called twice. The groups carry `lr` and `weight_decay`: members'
             factors have rates of their own.
