@@ -135,6 +135,21 @@ def test_normalised_images_are_perturbed_as_pixels_are(
         assert float((moved - x).abs().max()) > 1e-3
 
 
+@pytest.mark.parametrize("perturb", [gaussian, ods, confods, tdiv, tdiv_sdiv])
+def test_inputs_that_would_be_clipped_are_refused(
+    perturb: Any, x: Tensor, teachers: Teachers, student: BatchEnsemble
+) -> None:
+    for odd in ((x - 0.5) / 0.25, 255 * x, x - x.min() - 1e-9):
+        with pytest.raises(
+            ValueError, match=r"^space: expected inputs from 0\.0 to 1\.0, got .*standardized\(mean, std\)"
+        ):
+            perturb(odd, teachers, student)
+        perturb(odd, teachers, student, space=InputSpace.of(odd))
+    # Where looking would wait for a device, or break a graph, nothing is looked at.
+    traced = torch.compile(lambda z: perturb(z, teachers, student), backend="eager", fullgraph=True)
+    assert bool(((traced((x - 0.5) / 0.25) >= 0) & (traced((x - 0.5) / 0.25) <= 1)).all())
+
+
 def test_pairs_are_uniform_over_ordered_pairs() -> None:
     torch.manual_seed(0)
     drawn = Counter(tuple(int(k) for k in draw_pair(4, DEVICE)) for _ in range(6000))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from onefold.perturb.space import InputSpace
+from onefold.types import readable
 
 
 def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,3 +42,5 @@ def check_inputs(x: Tensor, space: InputSpace) -> None:
         raise ValueError(f"x: a perturbation needs floating-point inputs, got {x.dtype}; divide images by 255")
     if not torch.compiler.is_compiling() and (torch.is_inference_mode_enabled() or x.is_inference()):
         raise ValueError("x: a perturbation needs gradients, which inference mode rules out; use torch.no_grad() there")
+    if readable(x):
+        space.check(x)
