@@ -16,6 +16,7 @@ from onefold.data.compare import FEW, check_scale, class_notes, looked_at, range
 from onefold.data.given import batching
 from onefold.data.sample import sample
 from onefold.data.split import check_range, first_few
+from onefold.engine.differentiable import check_differentiable
 from onefold.methods import AnyStudent
 from onefold.perturb import none
 from onefold.perturb.direction import check_inputs
@@ -94,6 +95,7 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
     for name, split in {"train": job.train, "val": job.val, "test": job.test}.items():
         if split is not None:
             check_labels_of(name, split, classes)
+    check_differentiable(job, x)
     with torch.no_grad():
         value = loss(x, labels)
     if not bool(value.isfinite()):
