@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from onefold.data import Arrays, Augmentation, Split, loader_for, targets_of
@@ -84,6 +84,7 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
         with blaming("net", x):
             answers = student.at_rest(x)
         if job.teachers is not None:
+            check_weights(job.teachers)
             with blaming("teachers", x):
                 targets = job.teachers(x)
             check_classes(answers, targets)
@@ -103,6 +104,17 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
     check_evaluated(job, student, classes)
     check_smallest_batch(job, student, x)
     return classes
+
+
+def check_weights(teachers: nn.Module) -> None:
+    """Refuses teachers whose weights are no tensors of numbers, by which a run knows them."""
+    for name, value in teachers.state_dict().items():
+        if not isinstance(value, Tensor) or value.is_quantized:
+            kind = "a quantised tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise ValueError(
+                f"teachers: expected weights that are tensors of numbers, got {kind} as {name}; give networks as they "
+                "were before they were quantised"
+            )
 
 
 def check_are_logits(name: str, answers: Tensor) -> None:
