@@ -27,7 +27,7 @@ from onefold.engine.event_files import check_log
 from onefold.engine.factories import OptimizerFactory, SchedulerFactory
 from onefold.engine.kept import kept
 from onefold.engine.loop import ODD, refuse_inputs
-from onefold.engine.preflight import check_finite_inputs
+from onefold.engine.preflight import blaming_types, check_finite_inputs
 from onefold.engine.progress import LOG, listening, noting
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, method_named, perturbation_named
@@ -227,7 +227,7 @@ def evaluate(
         splits["calibrate_on"] = as_split(calibrate_on, "calibrate_on")
     options: dict[str, Any] = {"train": False, "device": place, "workers": workers}
     loaders = {name: loader_for(split, batch_size, **options) for name, split in splits.items()}
-    with placed(module, place), blaming_inputs(splits, loaders):
+    with placed(module, place), blaming_types(module, loaders), blaming_inputs(splits, loaders):
         ensemble = as_ensemble(module)
         temperature: float | None = None
         if calibrate_on is not None:
