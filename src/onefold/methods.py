@@ -5,12 +5,14 @@ Nothing else distinguishes one method from another. A `Method` of your own goes 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from onefold.ensemble import BatchEnsemble, Plain, batch_ensemble, collapse
@@ -56,6 +58,8 @@ class Method:
     objective: a function of student logits, teacher logits and labels; further keywords are hyperparameters.
     serve: what is evaluated and deployed in the end.
     predict: the one answer, from its logits.
+    needs_teachers: whether the objective asks them.
+    has_members: seen in a student of a small network; what is said here counts only where none can be made.
     """
 
     name: str
@@ -64,7 +68,11 @@ class Method:
     serve: Callable[[AnyStudent], Ensemble] = as_it_is
     predict: Prediction = log_mean_probabilities
     needs_teachers: bool = True
-    has_members: bool = False
+    has_members: bool = True  # if it cannot be seen: TDiv-SDiv refuses a plain student by itself, once there is one
+
+    def __post_init__(self) -> None:
+        with contextlib.suppress(Exception):  # a student that is made of other networks only may raise anything
+            object.__setattr__(self, "has_members", tiny(self, 2).members > 1)
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,12 @@ PERTURBATIONS = {
         shipped_perturbation("tdiv-sdiv", tdiv_sdiv, passes=(2, 1, 2, 1)),
     )
 }
+
+
+def tiny(method: Method, members: int) -> AnyStudent:
+    """A student of the method, whatever it is made of."""
+    with torch.random.fork_rng(devices=[]):
+        return method.student(nn.Linear(2, 2), members, torch.zeros(2, 2))
 
 
 def method_named(method: str | Method) -> Method:
