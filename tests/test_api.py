@@ -275,11 +275,11 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"method": "kd"}, "perturbation: 'tdiv-sdiv' needs a student with members"),
+        ({"method": "kd", "perturbation": "tdiv-sdiv"}, "perturbation: 'tdiv-sdiv' needs a student with members"),
         ({"method": "latentbee"}, "did you mean 'latentbe'"),
         ({"perturbation": "tdif"}, "did you mean 'tdiv'"),
-        ({"method": "supervised"}, "'supervised' has none"),
-        ({"teachers": [net()]}, "needs at least 2 teachers"),
+        ({"method": "supervised", "teachers": None, "perturbation": "tdiv"}, "'supervised' has none"),
+        ({"teachers": [net()], "perturbation": "tdiv-sdiv"}, "needs at least 2 teachers"),
         ({"teachers": None}, "teachers: 'latentbe' needs them"),
         ({"teachers": net()[1]}, "expected Teachers or a list"),
         ({"teachers": teachers(2, 4)}, "student answers 3 classes and the teachers 4"),

@@ -30,7 +30,7 @@ from onefold.engine.loop import ODD, refuse_inputs
 from onefold.engine.preflight import check_finite_inputs
 from onefold.engine.progress import LOG, listening, noting
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
-from onefold.methods import Method, Perturbing, method_named, perturbation_named
+from onefold.methods import Method, Perturbing, method_named, own_perturbation, perturbation_named
 from onefold.metrics import fit_temperature, log_mean_probabilities, warning_of_temperature
 from onefold.names import check_pair
 from onefold.perturb import PIXELS, InputSpace
@@ -49,7 +49,7 @@ def distill(
     val: object = None,
     test: object = None,
     method: str | Method = "latentbe",
-    perturbation: str | Perturbing = "tdiv-sdiv",
+    perturbation: str | Perturbing | None = None,
     epochs: int = 200,
     temperature: float = 4.0,
     alpha: float = 1.0,
@@ -123,11 +123,14 @@ def distill(
     """
     check_log(log, out)
     check_progress(progress)
-    method, perturbation = method_named(method), perturbation_named(perturbation)
+    method = method_named(method)
+    perturbation = None if perturbation is None else perturbation_named(perturbation)
     if not isinstance(net, nn.Module):
         raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
     asked = given_teachers(teachers, method)
-    check_pair(method, perturbation, 1 if asked is None else asked.members)
+    members = 1 if asked is None else asked.members
+    perturbation = perturbation or own_perturbation(method, members)
+    check_pair(method, perturbation, members)
     splits: dict[str, Split | None] = {
         name: None if split is None else as_split(split, name)
         for name, split in {"train": train, "val": val, "test": test}.items()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from onefold.ensemble import BatchEnsemble, Plain, batch_ensemble, collapse
 from onefold.metrics import log_mean_probabilities
-from onefold.names import METHOD_NEEDS, PERTURBATION_NEEDS, named
+from onefold.names import METHOD_NEEDS, PERTURBATION_NEEDS, misfit, named
 from onefold.objectives import aekd, cross_entropy, dirichlet_mean, kd, one_to_one, proxy_end2
 from onefold.perturb import confods, gaussian, none, ods, tdiv, tdiv_sdiv
 from onefold.types import Ensemble, Prediction
@@ -136,6 +136,12 @@ def perturbation_named(perturbation: str | Perturbing) -> Perturbing:
     if isinstance(perturbation, Perturbing):
         return perturbation
     return named("perturbation", perturbation, PERTURBATIONS)
+
+
+def own_perturbation(method: Method, teachers: int) -> Perturbing:
+    """What a method is trained with where nothing is said: TDiv-SDiv, or no perturbation where that makes no sense."""
+    paper = PERTURBATIONS["tdiv-sdiv"]
+    return paper if misfit(method, paper, teachers) is None else PERTURBATIONS["none"]
 
 
 def with_hyperparameters(function: Callable[..., Tensor], **hyperparameters: Any) -> Callable[..., Tensor]:
