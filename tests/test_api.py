@@ -388,10 +388,3 @@ def test_probabilities_are_refused_where_logits_are_wanted() -> None:
         short(teachers(), nn.Sequential(net(), nn.Softmax(-1)), data(50))
     logs = Teachers([nn.Sequential(net(), nn.LogSoftmax(-1)) for _ in range(2)])
     assert short(logs, net(), data(50), val=data(20)).metrics["count"] == 20  # as good as logits
-
-
-def test_crops_that_would_not_happen_are_refused() -> None:
-    x, y = data(50)
-    with pytest.raises(ValueError, match=r"augment: expected uint8 images to crop and flip, got torch\.float32"):
-        short(teachers(), net(), (x / 255, y), augment=True)
-    assert short(teachers(), net(), (x / 255, y)).metrics == {}

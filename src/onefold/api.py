@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from onefold.data import Arrays, Augmentation, CropFlip, Loader, Split, as_split, loader_for
+from onefold.data.examples import first_dtype
 from onefold.data.trace import trace
 from onefold.engine import Job, Progress, Result, Settings, conduct
 from onefold.engine.device import device_named, placed
@@ -166,11 +167,8 @@ def distill(
         diversity_every=diversity_every,
     )
     crops = (CropFlip() if augment else None) if isinstance(augment, bool) else augment
-    if crops is not None and isinstance(splits["train"], Arrays) and not splits["train"].images:
-        raise ValueError(
-            f"augment: expected uint8 images to crop and flip, got {splits['train'].x.dtype}; give uint8, or a Dataset "
-            "with transforms of its own"
-        )
+    if crops is not None:
+        check_crops(crops, splits["train"])
     for name, asked_for in {"augment": crops, "drop_last": drop_last}.items():
         if asked_for and isinstance(splits["train"], DataLoader):
             raise ValueError(
@@ -263,6 +261,18 @@ def batch_size_for(train: Split, given: int | None, world: World) -> int:
             "give the Dataset instead of the DataLoader"
         )
     return own * world.size
+
+
+def check_crops(crops: Augmentation, train: Split) -> None:
+    """Refuses crops that would not happen: those of `CropFlip` are of pixels alone."""
+    if isinstance(train, DataLoader) or not (isinstance(train, Arrays) or isinstance(crops, CropFlip)):
+        return
+    found = first_dtype(train)
+    if found is not None and found.is_floating_point:
+        raise ValueError(
+            f"augment: expected uint8 images to crop and flip, got {found}; give uint8, or a Dataset with transforms "
+            "of its own"
+        )
 
 
 def check_progress(progress: object) -> None:
