@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 __all__ = ["Teachers", "batch_ensemble", "calibrated", "collapse", "distill", "evaluate", "subnetwork"]
 
 if TYPE_CHECKING:
-    from onefold.api import distill, evaluate
+    from onefold.api import calibrated, distill, evaluate
     from onefold.ensemble import Teachers, batch_ensemble, collapse, subnetwork
-    from onefold.metrics import calibrated
 else:
-    HOMES = {"distill": "api", "evaluate": "api", "calibrated": "metrics"}
+    HOMES = {"distill": "api", "evaluate": "api", "calibrated": "api"}
 
     def __getattr__(name: str) -> object:
         """The public names and the modules, imported when they are first asked for: torch alone takes seconds."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from onefold.data import Arrays, Augmentation, CropFlip, Loader, Split, as_split, loader_for
@@ -32,6 +32,7 @@ from onefold.engine.preflight import check_finite_inputs
 from onefold.engine.progress import LOG, listening, noting
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, method_named, own_perturbation, perturbation_named
+from onefold.metrics import calibrated as divided
 from onefold.metrics import fit_temperature, log_mean_probabilities, warning_of_temperature
 from onefold.names import check_pair
 from onefold.perturb import PIXELS, InputSpace
@@ -203,21 +204,25 @@ def distill(
 
 
 def evaluate(
-    model: nn.Module | Teachers | Sequence[nn.Module],
+    model: nn.Module | Teachers | Sequence[nn.Module] | Result,
     test: object,
     calibrate_on: object = None,
     batch_size: int = 512,
     device: str | torch.device = "auto",
     *,
-    predict: Prediction = log_mean_probabilities,
+    predict: Prediction | None = None,
     workers: int | None = None,
 ) -> dict[str, float]:
     """Accuracy, likelihood and calibration on `test`: {"acc", "nll", "ece", "brier", ...}.
 
-    With `calibrate_on` (validation data) also the "temperature" fitted there, and "cnll" and "cece" at it. Teachers
-    and batch ensembles answer with the mean of their members' softmax; `predict` is for models that answer otherwise,
-    such as `onefold.objectives.dirichlet_mean` for a Proxy-EnD2 student.
+    With `calibrate_on` (validation data) also the "temperature" fitted there, and "cnll" and "cece" at it. A result of
+    `distill` answers as its method does, teachers and batch ensembles with the mean of their members' softmax;
+    `predict` is for models that answer otherwise, such as `onefold.objectives.dirichlet_mean` for the network of a
+    Proxy-EnD2 student.
     """
+    if isinstance(model, Result):
+        predict, model = model.predict if predict is None else predict, model.model
+    predict = log_mean_probabilities if predict is None else predict
     module = Teachers(model) if isinstance(model, list | tuple) else model
     if not isinstance(module, nn.Module):
         raise ValueError(f"model: expected a network, teachers or a student, got {type(module).__name__}")
@@ -236,6 +241,34 @@ def evaluate(
             if (warning := warning_of_temperature(temperature)) is not None and not world_here().rank:
                 LOG.warning(warning)
         return streamed(answered(ensemble, predict, loaders["test"]), temperature)
+
+
+def calibrated(
+    model: nn.Module | Result,
+    temperature: float | None = None,
+    example: Tensor | None = None,
+    *,
+    predict: Prediction | None = None,
+) -> nn.Module:
+    """A copy of a model that answers logits / T `[B, K]`; the model itself is left as it is.
+
+    Of a result of `distill` that is its model, at its temperature, with the answer of its method.
+
+    Of teachers and batch ensembles the logits are the log of the mean of their members' softmax, to which their
+    temperature is fitted; `predict` is for models that answer otherwise, as in `onefold.evaluate`.
+
+    Where a network's answer certainly is what its last `nn.Linear` gives, that layer's weight and bias are
+    divided by T, and the copy has the model's class and state dict keys. It is certain when a symbolic trace
+    of the forward pass says so, or, for a network that cannot be traced, when on the `example` (a batch of
+    inputs) the network returns the very tensor that the layer made. Otherwise the copy comes inside a
+    `Calibrated`, which divides. With an example the folded network's logits are compared with the model's.
+    """
+    if isinstance(model, Result):
+        temperature = model.temperature if temperature is None else temperature
+        if predict is None and model.predict is not log_mean_probabilities:  # what one network's logits are without
+            predict = model.predict
+        model = model.model
+    return divided(model, temperature, example, predict=predict)
 
 
 @contextlib.contextmanager
