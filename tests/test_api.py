@@ -111,12 +111,14 @@ def test_evaluation_of_ensembles_is_the_mean_of_their_softmax() -> None:
         assert found == pytest.approx(expected, rel=1e-4)
         assert modes == [m.training for m in ensemble.modules()]
         assert all(torch.equal(v, before[k]) for k, v in ensemble.state_dict().items())
-    assert evaluate(list(theirs.networks), test) == evaluate(theirs, test)
+    for several in (list(theirs.networks), tuple(theirs.networks), nn.ModuleList(theirs.networks)):
+        assert evaluate(several, test) == evaluate(theirs, test)
     training = net().train()
     evaluate(training, test)
     assert training[2].training
-    with pytest.raises(ValueError, match="model: expected a network"):
-        evaluate(3, test)  # type: ignore[arg-type]
+    for nothing in (3, "net"):
+        with pytest.raises(ValueError, match="model: expected a network"):
+            evaluate(nothing, test)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -282,6 +284,11 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
         ({"teachers": [net()], "perturbation": "tdiv-sdiv"}, "needs at least 2 teachers"),
         ({"teachers": None}, "teachers: 'latentbe' needs them"),
         ({"teachers": net()[1]}, "expected Teachers or a list"),
+        (
+            {"method": "supervised"},
+            "teachers: expected None for 'supervised', .* got Teachers; give None",
+        ),
+        ({"method": "supervised", "teachers": [net()]}, "teachers: expected None for 'supervised', .* got list"),
         ({"teachers": teachers(2, 4)}, "student answers 3 classes and the teachers 4"),
         ({"net": nn.Flatten}, r"net: expected a torch\.nn\.Module"),
         ({"train": data(50, 4)}, "train: labels: expected classes 0 to 2, got 12 outside"),

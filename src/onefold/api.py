@@ -204,7 +204,7 @@ def distill(
 
 
 def evaluate(
-    model: nn.Module | Teachers | Sequence[nn.Module] | Result,
+    model: nn.Module | Sequence[nn.Module] | Result,
     test: object,
     calibrate_on: object = None,
     batch_size: int = 512,
@@ -223,7 +223,7 @@ def evaluate(
     if isinstance(model, Result):
         predict, model = model.predict if predict is None else predict, model.model
     predict = log_mean_probabilities if predict is None else predict
-    module = Teachers(model) if isinstance(model, list | tuple) else model
+    module = as_teachers(model) or model
     if not isinstance(module, nn.Module):
         raise ValueError(f"model: expected a network, teachers or a student, got {type(module).__name__}")
     place = device_named(device)
@@ -344,16 +344,28 @@ def as_ensemble(module: nn.Module) -> Ensemble:
 
 
 def given_teachers(teachers: Teachers | Sequence[nn.Module] | nn.ModuleList | None, method: Method) -> Teachers | None:
-    """The teachers, where the method asks them."""
+    """The teachers that the method asks, if it asks any."""
     if not method.needs_teachers:
+        if teachers is not None:
+            raise ValueError(
+                f"teachers: expected None for '{method.name}', which asks none, got {type(teachers).__name__}; give "
+                "None, or a method that learns from them, such as 'latentbe'"
+            )
         return None
     if teachers is None:
         raise ValueError(f"teachers: '{method.name}' needs them, got None; give trained networks, or onefold.Teachers")
-    if isinstance(teachers, Teachers):
-        return teachers
-    if not isinstance(teachers, Sequence | nn.ModuleList):
+    if (found := as_teachers(teachers)) is None:
         raise ValueError(f"teachers: expected Teachers or a list of networks, got {type(teachers).__name__}")
-    return Teachers(list(teachers))
+    return found
+
+
+def as_teachers(networks: object) -> Teachers | None:
+    """Several networks as teachers; None for what is no list of any."""
+    if isinstance(networks, Teachers):
+        return networks
+    if isinstance(networks, str) or not isinstance(networks, Sequence | nn.ModuleList):
+        return None
+    return Teachers(list(networks))
 
 
 def placed_teachers(
