@@ -91,10 +91,27 @@ def distill(
             if torch draws it.
         train, val, test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y). With `val` the
             best epoch is served and a temperature fitted; `test` is what the metrics are of.
+        method: "latentbe" (each member learns one teacher, and their average is served), "be" (the members are served,
+            each in a pass of its own), "kd" (the network learns the teachers' mean), "aekd" (their mean, weighted for
+            each example), "proxy-end2" (how much they disagree, too), "supervised" (the labels alone), or a `Method`.
+        perturbation: what is done to inputs before teachers and student are asked: "none", "gaussian" (noise), "ods" (a
+            step that changes a teacher's answer in a random way), "confods" (a shorter one where that teacher is less
+            sure), "tdiv" (a step to where two teachers disagree), "tdiv-sdiv" (and the student's members do not yet),
+            or a `Perturbing` of `onefold.methods`. If nothing is said, "tdiv-sdiv" for a student with members and at
+            least two teachers, else "none".
+        epochs: how often `train` is gone through.
+        temperature: tau, by which the logits of teachers and student are divided in the loss; the one that is fitted on
+            `val` is another.
+        alpha: share of the teachers in the loss, the rest being the labels'; "proxy-end2" has no labels.
+        cap: largest weight of one teacher in "aekd", from 1/M to 1.
         lr, weight_decay: 0.1 and 5e-4; with an `optimizer` of your own those that it is made with, or 5e-4 where it has
             no decay.
+        momentum: of SGD, where there is no `optimizer` of your own.
         batch_size: 128, or that of a `DataLoader`.
-        warmup_epochs: 5, or a tenth of the epochs where that is less.
+        drop_last: leave out the last batch of an epoch where it is not full.
+        warmup_epochs: in which the rate rises from a hundredth; 5, or a tenth of the epochs where that is less.
+        label_smoothing: share of a label that is spread over all classes, in "supervised".
+        seed: what the order of examples, crops, members' factors and perturbations are drawn from.
         augment: random crops and flips of uint8 images; a Dataset may bring its own transforms.
         space: where perturbed inputs live; `InputSpace.of(x)` for inputs that are not images in [0, 1].
         optimizer: makes an optimizer of parameter groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; SGD with
@@ -103,13 +120,18 @@ def distill(
         scheduler: makes a scheduler of the optimizer, stepped once a step and never by the epoch; warm-up and cosine
             if left out. ReduceLROnPlateau is stepped after every evaluation, with the NLL of `val`, or with its
             accuracy in mode "max".
+        clip: largest norm of the gradient; if left out, any.
         accumulate: parts a batch is worked through in, where it does not fit at once.
         ema: decay of a moving average of the weights, which is then what is evaluated and served.
         precision: "float32", "bf16" (autocast), or "auto": bf16 on a GPU that has it.
         fast: on a GPU, run the networks in few kernels and the step in one CUDA graph; what cannot be done so runs as
             it is, and says so.
+        compile: compile the step with torch.compile, which takes the place of the few kernels of `fast`.
+        eval_every: epochs between two evaluations on `val`, beside the one at the end.
         diversity_every: epochs between two looks at the members' diversity, which go into the log of `out`; 0 for none,
             and if nothing is said, as often as costs little.
+        workers: processes that read a Dataset; one a core, at most 8, if nothing is said.
+        device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N".
         spread_teachers: under torchrun, whether each process holds some of the teachers only; if nothing is said, where
             all of them do not fit. `batch_size` is that of all processes together.
         out: a run folder. The same call goes on from what is there; one with other settings, data or teachers is
@@ -215,10 +237,17 @@ def evaluate(
 ) -> dict[str, float]:
     """Accuracy, likelihood and calibration on `test`: {"acc", "nll", "ece", "brier", ...}.
 
-    With `calibrate_on` (validation data) also the "temperature" fitted there, and "cnll" and "cece" at it. A result of
-    `distill` answers as its method does, teachers and batch ensembles with the mean of their members' softmax;
-    `predict` is for models that answer otherwise, such as `onefold.objectives.dirichlet_mean` for the network of a
-    Proxy-EnD2 student.
+    Args:
+        model: a result of `distill`, a network, a student, or teachers: `Teachers`, or a list of networks.
+        test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y).
+        calibrate_on: validation data, likewise. With them the answer also has the "temperature" fitted there, and
+            "cnll" and "cece" of `test` at it.
+        batch_size: of examples that are asked about at once; a `DataLoader` has its own.
+        device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N". The model goes there, and back.
+        predict: the one answer, from logits `[M, B, K]`. If left out that of a result's method; else the softmax, of
+            teachers and batch ensembles the mean of their members'. Where only the network of a Proxy-EnD2 student is
+            given, it is `onefold.objectives.dirichlet_mean`.
+        workers: processes that read a Dataset; one a core, at most 8, if nothing is said.
     """
     if isinstance(model, Result):
         predict, model = model.predict if predict is None else predict, model.model
@@ -252,16 +281,17 @@ def calibrated(
 ) -> nn.Module:
     """A copy of a model that answers logits / T `[B, K]`; the model itself is left as it is.
 
-    Of a result of `distill` that is its model, at its temperature, with the answer of its method.
+    Where a network's answer certainly is what its last `nn.Linear` gives, that layer's weight and bias are divided by
+    T, and the copy has the model's class and state dict keys. It is certain when a symbolic trace of the forward pass
+    says so, or, for a network that cannot be traced, when on the `example` the network returns the very tensor that
+    the layer made. Otherwise the copy comes inside a module that divides.
 
-    Of teachers and batch ensembles the logits are the log of the mean of their members' softmax, to which their
-    temperature is fitted; `predict` is for models that answer otherwise, as in `onefold.evaluate`.
-
-    Where a network's answer certainly is what its last `nn.Linear` gives, that layer's weight and bias are
-    divided by T, and the copy has the model's class and state dict keys. It is certain when a symbolic trace
-    of the forward pass says so, or, for a network that cannot be traced, when on the `example` (a batch of
-    inputs) the network returns the very tensor that the layer made. Otherwise the copy comes inside a
-    `Calibrated`, which divides. With an example the folded network's logits are compared with the model's.
+    Args:
+        model: a result of `distill`, a network, a student, or `Teachers`. Of those with members the logits are the log
+            of the mean of their softmax, to which their temperature is fitted.
+        temperature: T; if left out, that of the result.
+        example: a batch of inputs, on which a network with a divided layer is compared with the model, too.
+        predict: the one answer, from logits `[M, B, K]`, as in `onefold.evaluate`; if left out, that of the result.
     """
     if isinstance(model, Result):
         temperature = model.temperature if temperature is None else temperature
