@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -142,13 +143,32 @@ def test_the_compiler_is_loaded_before_anything_is_timed() -> None:
 
 def test_public_names_are_there() -> None:
     for name in onefold.__all__:
-        assert callable(getattr(onefold, name))
+        assert callable(getattr(onefold, name)) or name == "__version__"
         assert name in dir(onefold)
-    from onefold import api, ensemble
+    from onefold import api, engine, ensemble, methods, perturb
 
     assert onefold.distill is api.distill
     assert onefold.collapse is ensemble.collapse
+    assert onefold.Method is methods.Method
+    assert onefold.Result is engine.Result
+    assert onefold.InputSpace is perturb.InputSpace
     assert not hasattr(onefold, "nothing")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert onefold.__version__ == importlib.metadata.version("onefold")
+    code = """
+import importlib.metadata
+
+def nowhere(name):
+    raise importlib.metadata.PackageNotFoundError(name)
+
+importlib.metadata.version = nowhere
+import onefold
+print(onefold.__version__)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "0+unknown"
 
 
 def test_modules_are_found_without_an_import_of_their_own() -> None:

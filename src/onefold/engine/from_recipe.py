@@ -106,7 +106,8 @@ def train_teachers(
     if apart:
         world.wait()
         # In networks that were made at the beginning: the user's own file may have been edited since.
-        done |= {m: finished_result(runs[m], copy.deepcopy(net), world) for m in todo}
+        method = method_named("supervised")
+        done |= {m: finished_result(runs[m], method, copy.deepcopy(net), world) for m in todo}
     return [result for result in done.values() if result is not None]
 
 
@@ -269,7 +270,8 @@ def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progr
     progress.message(f"{run.path} is finished; nothing was changed")
     net, example = network_of(recorded | identity(recipe.network))  # the file as it was given now, which may have moved
     method = method_named(recorded["method"])
-    return finished_result(run, served_network(method, method.student(net, recorded["members"], example)), world)
+    served = served_network(method, method.student(net, recorded["members"], example))
+    return finished_result(run, method, served, world)
 
 
 def loaded(recipe: Recipe, world: World) -> Source:
