@@ -75,6 +75,7 @@ def distill(
     fast: bool = True,
     compile: bool = False,
     eval_every: int = 1,
+    eval_last: int = 1,
     diversity_every: int | None = None,
     workers: int | None = None,
     device: str | torch.device = "auto",
@@ -127,7 +128,8 @@ def distill(
         fast: on a GPU, run the networks in few kernels and the step in one CUDA graph; what cannot be done so runs as
             it is, and says so.
         compile: compile the step with torch.compile, which takes the place of the few kernels of `fast`.
-        eval_every: epochs between two evaluations on `val`, beside the one at the end.
+        eval_every: epochs between two evaluations on `val`.
+        eval_last: epochs at the end that are evaluated each.
         diversity_every: epochs between two looks at the members' diversity, which go into the log of `out`; 0 for none,
             and if nothing is said, as often as costs little.
         workers: processes that read a Dataset; one a core, at most 8, if nothing is said.
@@ -187,6 +189,7 @@ def distill(
         fast=fast,
         compile=compile,
         eval_every=eval_every,
+        eval_last=eval_last,
         diversity_every=diversity_every,
     )
     crops = (CropFlip() if augment else None) if isinstance(augment, bool) else augment
