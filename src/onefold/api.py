@@ -269,6 +269,8 @@ def evaluate(
         temperature: float | None = None
         if calibrate_on is not None:
             labels, logits = kept(answered(ensemble, predict, loaders["calibrate_on"]))
+            if not len(labels):
+                raise ValueError("calibrate_on: expected at least one example, got none; give some, or leave it out")
             temperature = fit_temperature(logits, labels)
             if (warning := warning_of_temperature(temperature)) is not None and rank_here() == 0:
                 LOG.warning(warning)
