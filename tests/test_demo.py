@@ -118,7 +118,7 @@ def test_the_page_is_whole_without_a_network(outcome: tuple[Path, list[Section],
 
 
 def test_progress_grows_from_nothing_to_all(outcome: tuple[Path, list[Section], dict[str, Recorded]]) -> None:
-    whole, worker = outcome[2]["all"], outcome[2]["demo"]
+    whole, worker = outcome[2]["demo"], outcome[2]["worker"]
     assert whole.shares == sorted(whole.shares)
     assert whole.shares[-1] == 1.0
     assert whole.titles[-1] == "14 of 14 networks"

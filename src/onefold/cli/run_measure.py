@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -17,7 +16,7 @@ from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted, measure_runs
 from onefold.engine.measure.members import members
 from onefold.engine.measure.subject import Folder, is_teachers
-from onefold.terminal import display, say
+from onefold.terminal import display, propose, say
 
 
 def run(request: Evaluate, out: Console) -> None:
@@ -42,7 +41,7 @@ def run(request: Evaluate, out: Console) -> None:
         say(sentence)
     if failed:
         raise ValueError("not everything could be measured:\n" + "\n".join(f"  {sentence}" for sentence in failed))
-    say(f"next: {shlex.join(['onefold', 'report', *request.runs])}")
+    propose(["onefold", "report", *request.runs])
 
 
 def teachers_rows(folder: str, path: Path) -> list[tuple[str, dict[str, float]]]:

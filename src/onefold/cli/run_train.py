@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from onefold.methods import method_named
 from onefold.recipe import Recipe, leaves, to_dict
 from onefold.recipes import recipe_named
 from onefold.run import RunFolder, check_places
-from onefold.terminal import display, say
+from onefold.terminal import display, propose, say
 
 
 def run(request: Train | Distill, out: Console) -> None:
@@ -67,8 +66,7 @@ def train(request: Train, out: Console) -> None:
         asked = request.fields.distill.perturbation
         if recipe.distill.perturbation != asked:
             say(f"the student's perturbation is left out: '{asked}' needs more teachers than {recipe.members}")
-        words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *changed(request.recipe, recipe)]
-        say(f"next: {shlex.join(words)}")
+        propose(["onefold", "distill", request.recipe, "--teachers", str(folder), *changed(request.recipe, recipe)])
 
 
 def beyond(folder: Path, members: int) -> list[str]:
@@ -108,7 +106,7 @@ def distill(request: Distill, out: Console) -> None:
     for warning in temperature_warnings(compared):
         say(warning)
     say(f"network: {folder / 'model.safetensors'}")
-    say(f"next: {shlex.join(['onefold', 'report', str(teachers), str(folder)])}")
+    propose(["onefold", "report", str(teachers), str(folder)])
 
 
 def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str, Any]]) -> bool:
