@@ -54,6 +54,13 @@ def test_further_lines_of_a_list_are_told_from_its_items() -> None:
     assert wrapped("  a b c d e f g h  i j k", 20) == "  a b c d e f g h  i\n    j k"
 
 
+def test_commands_in_a_list_can_be_copied() -> None:
+    told = wrapped("Examples:\n  onefold report runs/a runs/b --out c\n  onefold demo  (all of it, at once)", 24)
+    assert told == (
+        "Examples:\n  onefold report \\\n    runs/a runs/b \\\n    --out c\n  onefold demo  (all of\n    it, at once)"
+    )
+
+
 def test_lines_that_go_elsewhere_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = narrow(monkeypatch)
     text = "a word and another one " * 9

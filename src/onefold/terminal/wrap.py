@@ -12,6 +12,8 @@ from rich.console import Console
 
 FIRST_COLUMN = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)")  # of two, which two spaces or more keep apart
 ITEM = re.compile(r" +(?=\S)")
+COMMAND = re.compile(r" +onefold (?!.*  ).*")  # in a list, with nothing said beside it
+CONTINUED = " \\"
 DEEPER = 2  # columns that a list's further lines stand behind its first ones
 
 
@@ -34,8 +36,11 @@ def wrapped(text: str, width: int) -> str:
 def parts(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
-    indent = " " * hanging(line, width)
-    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    indent, ending = " " * hanging(line, width), CONTINUED if COMMAND.fullmatch(line) else ""
+    broken = textwrap.wrap(
+        line, width - len(ending), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return [*(part + ending for part in broken[:-1]), broken[-1]]
 
 
 def hanging(line: str, width: int) -> int:
@@ -56,8 +61,8 @@ def command(words: Sequence[str], width: int | None, before: str = "") -> str:
     indent, lines = " " * (len(before) + DEEPER), [before + quoted[0]]
     for word in quoted[1:]:
         longer = f"{lines[-1]} {word}"
-        if len(longer) + len(" \\") <= width:
+        if len(longer) + len(CONTINUED) <= width:
             lines[-1] = longer
         else:
             lines.append(indent + word)
-    return " \\\n".join(lines)
+    return f"{CONTINUED}\n".join(lines)
