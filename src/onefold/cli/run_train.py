@@ -50,7 +50,7 @@ def train(request: Train, out: Console) -> None:
     if world.rank:
         return
     rows = [(r.folder.name if r.folder else "", r.metrics) for r in results]
-    out.print(metrics_table(rows))
+    out.print(metrics_table(rows, out.width))
     for warning in temperature_warnings(rows):
         say(warning)
     say(f"teachers: {folder}")
@@ -102,7 +102,7 @@ def distill(request: Distill, out: Console) -> None:
     compared = [(name, result.metrics)]
     if all(RunFolder(teachers / f"teacher-{m}").finished for m in range(recipe.members)):
         compared.insert(0, ("teachers together", evaluate_run(teachers, recipe.members)))
-    out.print(metrics_table(compared))
+    out.print(metrics_table(compared, out.width))
     for warning in temperature_warnings(compared):
         say(warning)
     say(f"network: {folder / 'model.safetensors'}")

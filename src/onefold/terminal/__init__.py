@@ -3,7 +3,7 @@
 from onefold.terminal.bars import Bars
 from onefold.terminal.lines import Lines
 from onefold.terminal.show import Display, Stage, attended, display
-from onefold.terminal.speak import Speaker, hush, hushed, propose, say
+from onefold.terminal.speak import Speaker, hush, hushed, propose, say, say_first
 from onefold.terminal.wrap import fitted, wrapped
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "hushed",
     "propose",
     "say",
+    "say_first",
     "wrapped",
 ]

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from onefold.terminal.wrap import columns_of, command, fitted
 
+MANY = 10  # sentences of a kind
 HUSHED: list[bool] = []  # of several processes only the first is heard
 
 
@@ -33,6 +34,14 @@ class Speaker(Console):
 def say(text: str) -> None:
     """A sentence beside the results, or several lines."""
     spoken(fitted(text, sys.stderr))
+
+
+def say_first(sentences: Sequence[str], about: str) -> None:
+    """The first few of many, and how many more there are."""
+    for sentence in sentences[:MANY]:
+        say(sentence)
+    if len(sentences) > MANY:
+        say(f"... and {len(sentences) - MANY} more lines about {about}")
 
 
 def propose(words: Sequence[str]) -> None:
