@@ -108,7 +108,7 @@ class Evaluate:
     """Metrics of finished runs from their predictions, without data or GPU; with flags, what needs the networks too."""
 
     runs: Positional[Runs]
-    """folders of runs, or of teachers"""
+    """folders of runs, of teachers, or folders that hold them"""
     corruptions: bool = False
     """on the test split under 19 corruptions at 5 severities, made here"""
     corrupted: str | None = None
@@ -245,6 +245,7 @@ EXAMPLES: dict[type[Request], tuple[str, ...]] = {
         "onefold distill cifar10 --teachers runs/teachers --distill.method kd --distill.perturbation none",
     ),
     Evaluate: (
+        "onefold evaluate runs/cifar10",
         "onefold evaluate runs/cifar10/seed-0/teachers runs/cifar10/seed-0/latentbe-tdiv-sdiv",
         "onefold evaluate runs/cifar10/seed-0/latentbe-tdiv-sdiv --all --ood svhn=svhn --data.root data",
     ),
