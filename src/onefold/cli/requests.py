@@ -213,7 +213,9 @@ class Reproduce:
     out: str = "runs/reproduce"
     """folder for the runs, which the tables share, and the page"""
     dry_run: bool = False
-    """only show the runs, how far each is and what it costs"""
+    """only show the rows, how far each is and what it costs"""
+    folders: bool = False
+    """with --dry-run: every run, with its folder"""
     minutes: float | None = None
     """stop after so long with everything saved; the same command goes on"""
     at_once: int | None = None
