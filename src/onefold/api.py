@@ -24,10 +24,10 @@ from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.engine.evaluate import answered, streamed
-from onefold.engine.event_files import check_log
-from onefold.engine.factories import OptimizerFactory, SchedulerFactory
+from onefold.engine.keeping.event_files import check_log
 from onefold.engine.kept import kept
 from onefold.engine.loop import ODD, refuse_inputs
+from onefold.engine.optim.factories import OptimizerFactory, SchedulerFactory
 from onefold.engine.preflight import check_finite_inputs
 from onefold.engine.progress import LOG, listening, noting
 from onefold.ensemble import BatchEnsemble, Plain, Teachers

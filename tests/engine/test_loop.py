@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 import onefold.engine
 from onefold.data import Arrays, DeviceLoader
 from onefold.engine import Diverged, Interrupted, Job, conduct
-from onefold.engine.checkpoint import load
+from onefold.engine.keeping.checkpoint import load
 from onefold.engine.loop import Best
 from onefold.ensemble import BatchEnsemble
 from onefold.methods import METHODS, PERTURBATIONS, Method, Perturbing, plain

@@ -18,7 +18,7 @@ from onefold.cli.plans import progress, run_table
 from onefold.data import Arrays, from_arrays
 from onefold.data.place import place_of
 from onefold.engine import Diverged, Interrupted, distill_run, train_teachers
-from onefold.engine.passes import passes_of_step
+from onefold.engine.cost.passes import passes_of_step
 from onefold.paper import TABLES as PAPER
 from onefold.paper import entries
 from onefold.recipe import DistillRecipe, Recipe, to_dict
@@ -165,8 +165,8 @@ def test_teachers_come_before_all_students_of_a_setting(tmp_path: Path) -> None:
 def test_as_many_at_once_as_the_largest_of_them_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def most(name: str, rows: tuple[str, ...], device: str = "cuda", room: float = 80e9) -> list[int]:
         monkeypatch.setattr("onefold.engine.from_recipe.room_on", lambda d: int(room) if d.type == "cuda" else None)
-        monkeypatch.setattr("onefold.engine.memory.device_named", lambda _: torch.device(device))
-        monkeypatch.setattr("onefold.engine.memory.precision_on", lambda *_: "bf16")
+        monkeypatch.setattr("onefold.engine.cost.memory.device_named", lambda _: torch.device(device))
+        monkeypatch.setattr("onefold.engine.cost.memory.precision_on", lambda *_: "bf16")
         tasks = tasks_of(TABLES[name], tmp_path, Changes(rows=rows, members=(4,), seeds=2, precision="bf16"))
         classes = {"cifar10": 10, "cifar100": 100}[name]
         data = Arrays(torch.rand(classes, 3, 32, 32), torch.arange(classes))

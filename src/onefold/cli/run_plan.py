@@ -18,8 +18,8 @@ from onefold.cli.requests import Plan
 from onefold.cli.run_bench import file_named, write_json
 from onefold.engine.device import device_named, precision_on
 from onefold.engine.distributed import world_here
-from onefold.engine.environment import environment, now
-from onefold.engine.networks import build_network, check_network, shown
+from onefold.engine.keeping.environment import environment, now
+from onefold.engine.networks.named import build_network, check_network, shown
 from onefold.engine.settings import settings_of
 from onefold.recipe import to_dict
 from onefold.terminal import say

@@ -14,9 +14,9 @@ from onefold.cli.summary import source_of, summary
 from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.distributed import World, device_here, world_here
-from onefold.engine.event_files import check_log
 from onefold.engine.from_recipe import places
-from onefold.engine.networks import check_network, check_recorded, found_at
+from onefold.engine.keeping.event_files import check_log
+from onefold.engine.networks.named import check_network, check_recorded, found_at
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
 from onefold.methods import method_named

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from onefold.engine.abreast import Going, alone
-from onefold.engine.checkpoint import weights_hash
 from onefold.engine.device import own_randomness, placed
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import World
-from onefold.engine.environment import environment
-from onefold.engine.event_files import check_log, event_files
-from onefold.engine.factories import HOW
-from onefold.engine.keeper import Keeper
+from onefold.engine.keeping.checkpoint import weights_hash
+from onefold.engine.keeping.environment import environment
+from onefold.engine.keeping.event_files import check_log, event_files
+from onefold.engine.keeping.keeper import Keeper
+from onefold.engine.keeping.pack import pack
 from onefold.engine.loop import Position, fit
-from onefold.engine.pack import pack
+from onefold.engine.optim.factories import HOW
 from onefold.engine.preflight import check_alike
 from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finish, finished_result, served_network

@@ -15,16 +15,16 @@ from onefold.data.order import draw_seed
 from onefold.data.place import place_of
 from onefold.data.trace import traces
 from onefold.engine.abreast import Going, Together, abreast, alone
-from onefold.engine.at_once import ONE_BY_ONE, at_once, room_on
 from onefold.engine.conduct import COPIES, conducting, size_of
+from onefold.engine.cost.at_once import ONE_BY_ONE, at_once, room_on
 from onefold.engine.device import seeded
 from onefold.engine.distributed.launch import device_here, world_here
 from onefold.engine.distributed.plan import by_members
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import ALONE, World
-from onefold.engine.event_files import check_log
-from onefold.engine.networks import begin_alike, build_network, identity, network_of
-from onefold.engine.own_network import is_own
+from onefold.engine.keeping.event_files import check_log
+from onefold.engine.networks.named import begin_alike, build_network, identity, network_of
+from onefold.engine.networks.own_network import is_own
 from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finished_result, served_network
 from onefold.engine.settings import settings_of

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from onefold.engine.abreast import Going
 from onefold.engine.evaluate import measure
-from onefold.engine.keeper import Keeper
+from onefold.engine.keeping.keeper import Keeper
 from onefold.engine.losses import Losses, check_finite, diverged, weights_finite
 from onefold.engine.progress import Progress
 from onefold.engine.signals import Interrupted, Wish, interruptions

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from onefold.data import loader_for
 from onefold.data.sample import sample
 from onefold.engine.averaging import averaging_health, warning_of
-from onefold.engine.checkpoint import load_network, save_network, weights_hash
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.evaluate import answers_of_all, metrics_of
-from onefold.engine.keeper import Keeper
+from onefold.engine.keeping.checkpoint import load_network, save_network, weights_hash
+from onefold.engine.keeping.keeper import Keeper
 from onefold.engine.loop import Position
 from onefold.engine.measure.store import Measurements, fingerprint
 from onefold.engine.training import Training

@@ -7,10 +7,10 @@ import math
 import time
 
 from onefold.engine.abreast import sharing
-from onefold.engine.keeper import Keeper
+from onefold.engine.keeping.keeper import Keeper
 from onefold.engine.losses import Losses, check_finite
+from onefold.engine.optim.schedule import Rate
 from onefold.engine.progress import LOG, Progress, epoch_line
-from onefold.engine.schedule import Rate
 
 LOOK = 1.0  # seconds between two reports of progress, at least
 

@@ -26,7 +26,7 @@ from onefold.engine.measure.ood import ood
 from onefold.engine.measure.progress import Counting, Told
 from onefold.engine.measure.subject import Subject, subject_of
 from onefold.engine.measure.subspace import GRID, T, subspace
-from onefold.engine.networks import network_of
+from onefold.engine.networks.named import network_of
 from onefold.ensemble import collapse, subnetwork
 from onefold.metrics import detection, evaluate_predictions, log_mean_probabilities, predictive_entropy
 from onefold.run import RunFolder

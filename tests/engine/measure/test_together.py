@@ -21,7 +21,7 @@ from torch import Tensor
 
 from onefold.data.corrupt import corrupt, published
 from onefold.engine import train_teachers
-from onefold.engine.checkpoint import load_network
+from onefold.engine.keeping.checkpoint import load_network
 from onefold.engine.measure import corruption, groups
 from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted, measure_runs

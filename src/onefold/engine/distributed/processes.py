@@ -16,7 +16,7 @@ from onefold.engine.distributed.draws import SharedDraws
 from onefold.engine.distributed.failing import Abandoned, Lost, failed, tells_of_others
 from onefold.engine.distributed.part import Part
 from onefold.engine.distributed.world import Batch, Value, World
-from onefold.engine.pack import generator_states, set_generator_states
+from onefold.engine.keeping.pack import generator_states, set_generator_states
 from onefold.metrics.accumulator import Accumulator
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onefold.engine.environment import processor
+from onefold.engine.keeping.environment import processor
 from onefold.engine.measure.progress import Counting
 from onefold.engine.measure.subject import Subject, Target
 from onefold.engine.teachers import load_networks, teacher_runs

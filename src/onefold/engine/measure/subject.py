@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from onefold.engine import checkpoint
 from onefold.engine.evaluate import Splits, stored
+from onefold.engine.keeping import checkpoint
 from onefold.engine.measure.store import Measurements, fingerprint, together
 from onefold.engine.served import served_by
 from onefold.engine.teachers import load_networks, teacher_runs

@@ -21,7 +21,7 @@ from types import ModuleType
 
 from torch import nn
 
-from onefold.engine.own_sources import content_of
+from onefold.engine.networks.own_sources import content_of
 from onefold.names import unknown
 
 GIVEN = ("classes", "num_classes", "channels", "in_channels", "statistics")  # to parameters of these names
