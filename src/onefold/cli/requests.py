@@ -127,6 +127,8 @@ class Evaluate:
     """of each split, where the subspace is measured"""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N"""
+    network: str | None = None
+    """FILE.py:NAME, where the file of a network of your own is not where it was"""
     data: DataFlags = field(default_factory=DataFlags)
 
 

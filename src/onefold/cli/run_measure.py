@@ -44,7 +44,7 @@ def run(request: Evaluate, out: Console) -> None:
     left_out: list[str] = []
     failed: list[str] = []
     with display() as shown:
-        for group in groups([Folder(path) for path in evaluated], wanted):
+        for group in groups([Folder(path, network=request.network or "") for path in evaluated], wanted):
             told = measure_runs(group, wanted, device, shown.stage)
             left_out += told.left_out
             failed += [*told.refused.values(), *told.failed]

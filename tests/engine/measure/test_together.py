@@ -259,7 +259,7 @@ def test_memory_that_is_not_there_for_one_does_not_stop_the_other(
             raise torch.OutOfMemoryError("out of memory")
         load_network(path, network, doubt)
 
-    monkeypatch.setattr("onefold.engine.measure.subject.load_network", loading)
+    monkeypatch.setattr("onefold.engine.served.load_network", loading)
     told = measured([folder / "kd", folder / "latentbe"])
     assert told == Told(refused={folder / "kd": f"{folder / 'kd'}: out of memory"})
     place = "latentbe/measurements/corruption.json"
