@@ -296,7 +296,10 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
         ({"test": data(20, 5)}, "test: labels: "),
         ({"train": None}, "train: expected a Dataset"),
         ({"train": 3}, "train: expected a Dataset"),
-        ({"train": (torch.randn(50, 1, 4, 4), torch.arange(50) % 3)}, r"space: .*InputSpace\.of"),
+        (
+            {"train": (torch.randn(50, 1, 4, 4), torch.arange(50) % 3)},
+            r"space: .*InputSpace\.standardized\(mean, std\) .*InputSpace\.of",
+        ),
         ({"train": Pairs(LONG, torch.arange(50) % 3)}, "floating-point"),
         ({"train": (torch.full((50, 1, 4, 4), torch.nan), torch.arange(50) % 3)}, "train: expected finite inputs"),
         (
@@ -377,6 +380,21 @@ def test_a_warm_up_that_fits_is_chosen(tmp_path: Path) -> None:
 def test_a_divergence_says_so_without_a_folder() -> None:
     with pytest.raises(Diverged, match="there is no checkpoint yet"):
         short(teachers(), net(), data(50), lr=1e30, epochs=4)
+
+
+def test_what_is_advised_first_helps_a_network_without_norms() -> None:
+    def bare() -> nn.Module:
+        return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3))
+
+    sure = [bare() for _ in range(4)]
+    for teacher in sure:
+        teacher[4].weight.data *= 100  # type: ignore[index]
+    given: dict[str, Any] = {"perturbation": "none", "epochs": 10, "batch_size": 16, "workers": 0, "warmup_epochs": 0}
+    train = 10 * torch.randn(64, 8), torch.arange(64) % 3
+    with pytest.raises(Diverged, match=r"Clip the gradient \(clip=1\.0, .*--optim\.clip 1\)"):
+        distill(sure, bare(), train, **given)
+    found = distill(sure, bare(), train, clip=1.0, **given).model
+    assert all(bool(weight.isfinite().all()) for weight in found.parameters())
 
 
 def test_a_seed_decides_everything() -> None:

@@ -20,6 +20,7 @@ DESCRIBED: list[Callable[..., Any]] = [
     onefold.collapse,
     onefold.distill,
     onefold.evaluate,
+    onefold.load,
     onefold.subnetwork,
 ]
 

@@ -29,7 +29,7 @@ LAYERS = [
     ["recipe", "run"],
     ["recipes"],
     ["engine"],
-    ["bench", "export"],
+    ["bench", "export", "loading"],
     ["api"],
     ["report"],
     ["demo", "reproduce"],

@@ -15,6 +15,7 @@ __all__ = [
     "collapse",
     "distill",
     "evaluate",
+    "load",
     "subnetwork",
 ]
 
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
     from onefold.api import calibrated, distill, evaluate
     from onefold.engine import Result
     from onefold.ensemble import Teachers, batch_ensemble, collapse, subnetwork
+    from onefold.loading import load
     from onefold.methods import Method
     from onefold.perturb import InputSpace
 
     __version__: str
 else:
-    HOMES = {"calibrated": "api", "distill": "api", "evaluate": "api"}
+    HOMES = {"calibrated": "api", "distill": "api", "evaluate": "api", "load": "loading"}
     HOMES |= {"InputSpace": "perturb", "Method": "methods", "Result": "engine"}
 
     def __getattr__(name: str) -> object:

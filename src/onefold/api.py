@@ -114,7 +114,8 @@ def distill(
         label_smoothing: share of a label that is spread over all classes, in "supervised".
         seed: what the order of examples, crops, members' factors and perturbations are drawn from.
         augment: random crops and flips of uint8 images; a Dataset may bring its own transforms.
-        space: where perturbed inputs live; `InputSpace.of(x)` for inputs that are not images in [0, 1].
+        space: where perturbed inputs live, if they are not images in [0, 1]: `InputSpace.standardized(mean, std)` for
+            images that were normalised, `InputSpace.of(x)` for features.
         optimizer: makes an optimizer of parameter groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; SGD with
             Nesterov momentum if left out. It may be called twice. The groups carry `lr` and `weight_decay`: members'
             factors have rates of their own.

@@ -20,6 +20,7 @@ from onefold.engine.keeping.event_files import check_log, event_files
 from onefold.engine.keeping.keeper import Keeper
 from onefold.engine.keeping.pack import pack
 from onefold.engine.loop import Position, fit
+from onefold.engine.networks.named import standardized
 from onefold.engine.optim.factories import HOW
 from onefold.engine.preflight import check_alike
 from onefold.engine.progress import Progress, listening, noting
@@ -143,6 +144,7 @@ def describe(training: Training) -> dict[str, Any]:
         "perturbation": job.perturbation.name,
         "members": training.student.members,
         "classes": training.classes,
+        "standardized": standardized(job.net),
         "parameters": sum(p.numel() for p in job.net.parameters()),
         "examples": training.train.examples,
         "steps": job.settings.epochs * len(training.train),

@@ -125,6 +125,19 @@ def evaluate_run(folder: Path | str, members: int | None = None) -> dict[str, fl
     return metrics_together(teachers_stored(run.path, members))
 
 
+def temperature_of(folder: Path | str) -> float | None:
+    """The temperature that `evaluate_run` has, by itself; None where there was no validation split."""
+    run = RunFolder(folder)
+    runs = [run] if run.started else [RunFolder(path) for path in teacher_folders(run.path)]
+    if not all(run.predictions_file("val").exists() for run in runs):
+        return None
+    if run.started:
+        labels, logits = stored(run)["val"]
+        return fit_temperature(logits, labels)
+    each = teachers_stored(run.path)
+    return fit_temperature(joint(each, "val"), each[0]["val"][0])
+
+
 def teacher_folders(folder: Path) -> list[Path]:
     """Of every teacher in a folder, in their order."""
     return sorted(folder.glob("teacher-*"), key=lambda p: (len(p.name), p.name))

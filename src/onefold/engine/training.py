@@ -138,10 +138,11 @@ def prepare(job: Job) -> Training:
         student = job.method.student(copy.deepcopy(job.net).to(job.device), members, x)
     student.to(job.device)
 
-    known = {"alpha": settings.alpha, "temperature": settings.temperature, "cap": settings.cap}
+    known: dict[str, Any] = {"alpha": settings.alpha, "temperature": settings.temperature, "cap": settings.cap}
     known |= {"label_smoothing": optim.label_smoothing}
     objective = with_hyperparameters(job.method.objective, **known)
-    perturb = with_hyperparameters(job.perturbation.perturb, **known, space=job.space, draws=job.world.draws)
+    known |= {"space": job.space.on(job.device), "draws": job.world.draws}
+    perturb = with_hyperparameters(job.perturbation.perturb, **known)
 
     def loss_for(student: AnyStudent, teachers: Ensemble | None) -> Loss:
         def loss(x: Tensor, labels: Tensor) -> Tensor:

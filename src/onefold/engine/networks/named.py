@@ -81,6 +81,12 @@ def example_of(statistics: Sequence[Sequence[float]], size: Sequence[int]) -> Te
     return torch.full((2, len(statistics[0]), *size) if len(size) == 2 else (2, *size), 0.5)
 
 
+def standardized(net: nn.Module) -> list[list[list[float]]]:
+    """Mean and deviation of each layer of a network that standardises, which are not in its state dict."""
+    found = [module.statistics for module in net.modules() if isinstance(module, Standardize)]
+    return [[[*map(float, each.mean)], [*map(float, each.std)]] for each in found]
+
+
 def recorded(about: dict[str, Any]) -> Own:
     return recorded_network(about["network"], about.get("network_file"))
 
