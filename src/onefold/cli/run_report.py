@@ -21,7 +21,9 @@ def evaluate(request: Evaluate, out: Console) -> None:
 
     for folder in request.runs:
         if not Path(folder).expanduser().is_dir():
-            raise ValueError(f"{folder}: there is no such folder; give the folder of a run, or of teachers")
+            raise ValueError(
+                f"{folder}: there is no such folder; give the folder of a run, of teachers, or one that holds runs"
+            )
     run_measure.run(request, out)
 
 
