@@ -111,12 +111,14 @@ def test_evaluation_of_ensembles_is_the_mean_of_their_softmax() -> None:
         assert found == pytest.approx(expected, rel=1e-4)
         assert modes == [m.training for m in ensemble.modules()]
         assert all(torch.equal(v, before[k]) for k, v in ensemble.state_dict().items())
-    assert evaluate(list(theirs.networks), test) == evaluate(theirs, test)
+    for several in (list(theirs.networks), tuple(theirs.networks), nn.ModuleList(theirs.networks)):
+        assert evaluate(several, test) == evaluate(theirs, test)
     training = net().train()
     evaluate(training, test)
     assert training[2].training
-    with pytest.raises(ValueError, match="model: expected a network"):
-        evaluate(3, test)  # type: ignore[arg-type]
+    for nothing in (3, "net"):
+        with pytest.raises(ValueError, match="model: expected a network"):
+            evaluate(nothing, test)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -275,13 +277,18 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"method": "kd"}, "perturbation: 'tdiv-sdiv' needs a student with members"),
+        ({"method": "kd", "perturbation": "tdiv-sdiv"}, "perturbation: 'tdiv-sdiv' needs a student with members"),
         ({"method": "latentbee"}, "did you mean 'latentbe'"),
         ({"perturbation": "tdif"}, "did you mean 'tdiv'"),
-        ({"method": "supervised"}, "'supervised' has none"),
-        ({"teachers": [net()]}, "needs at least 2 teachers"),
+        ({"method": "supervised", "teachers": None, "perturbation": "tdiv"}, "'supervised' has none"),
+        ({"teachers": [net()], "perturbation": "tdiv-sdiv"}, "needs at least 2 teachers"),
         ({"teachers": None}, "teachers: 'latentbe' needs them"),
         ({"teachers": net()[1]}, "expected Teachers or a list"),
+        (
+            {"method": "supervised"},
+            "teachers: expected None for 'supervised', .* got Teachers; give None",
+        ),
+        ({"method": "supervised", "teachers": [net()]}, "teachers: expected None for 'supervised', .* got list"),
         ({"teachers": teachers(2, 4)}, "student answers 3 classes and the teachers 4"),
         ({"net": nn.Flatten}, r"net: expected a torch\.nn\.Module"),
         ({"train": data(50, 4)}, "train: labels: expected classes 0 to 2, got 12 outside"),
@@ -406,10 +413,3 @@ def test_probabilities_are_refused_where_logits_are_wanted() -> None:
         short(teachers(), nn.Sequential(net(), nn.Softmax(-1)), data(50))
     logs = Teachers([nn.Sequential(net(), nn.LogSoftmax(-1)) for _ in range(2)])
     assert short(logs, net(), data(50), val=data(20)).metrics["count"] == 20  # as good as logits
-
-
-def test_crops_that_would_not_happen_are_refused() -> None:
-    x, y = data(50)
-    with pytest.raises(ValueError, match=r"augment: expected uint8 images to crop and flip, got torch\.float32"):
-        short(teachers(), net(), (x / 255, y), augment=True)
-    assert short(teachers(), net(), (x / 255, y)).metrics == {}

@@ -40,11 +40,13 @@ class OptimRecipe:
     lr: float = 0.1
     """learning rate after the warm-up"""
     momentum: float = 0.9
+    """share of the last step that goes on in the next, as Nesterov has it"""
     weight_decay: float = 5e-4
     """lambda: decay of the weights, and pull of LatentBE's factors toward one"""
     batch_size: int = 128
     """examples a step, over all processes"""
     warmup_epochs: float = 5
+    """epochs in which the learning rate grows to lr"""
     warmup_start: float = 0.01
     """first learning rate, as a share of lr"""
     drop_last: bool = False
@@ -117,7 +119,7 @@ class Recipe:
     eval_last: int = 1
     """epochs at the end that are evaluated each"""
     diversity_every: int | None = None
-    """epochs between two looks at the members' diversity; 0 for none, if nothing is said as often as costs little"""
+    """epochs between two looks at the members' diversity; 0 for none; if nothing is said, as often as costs little"""
 
     def __post_init__(self) -> None:
         for name, value in leaves(self).items():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from onefold.engine.accelerate import fast_student
 from onefold.engine.distributed.batch_norm import share_statistics
 from onefold.engine.distributed.world import ALONE
-from onefold.engine.ema import MovingAverage
+from onefold.engine.optim.ema import MovingAverage
 from onefold.ensemble import BatchEnsemble, batch_ensemble
 from onefold.ensemble.layers import RankOneConv, RankOneLinear
 from onefold.fast.network import make_fast

@@ -22,7 +22,7 @@ import onefold
 from onefold.cli import main
 from onefold.data import Arrays, load
 from onefold.engine import evaluate_run
-from onefold.engine.networks import build_network
+from onefold.engine.networks.named import build_network
 from onefold.export import FORMATS, agree, export
 from onefold.export.program import traced
 from onefold.run import RunFolder

@@ -117,7 +117,7 @@ def evaluate_run(folder: Path | str, members: int | None = None) -> dict[str, fl
     if not run.started and not teacher_folders(run.path):
         raise ValueError(
             f"{run.path} is not a finished run, and holds no teachers; give the folder of a run, or of teachers "
-            "('onefold report' takes folders that hold runs, too)"
+            "('onefold evaluate' and 'onefold report' take folders that hold runs, too)"
         )
     if run.started:
         run.result  # noqa: B018 -- refuses what is not finished

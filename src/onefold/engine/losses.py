@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from onefold.engine.schedule import Rate
+from onefold.engine.optim.schedule import Rate
 
 
 class Diverged(RuntimeError):

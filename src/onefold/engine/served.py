@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from onefold.engine.checkpoint import load_network
-from onefold.engine.networks import doubt, found_at, network_of
+from onefold.engine.keeping.checkpoint import load_network
+from onefold.engine.networks.named import doubt, found_at, network_of
 from onefold.engine.result import served_network
 from onefold.methods import AnyStudent, method_named
 from onefold.run import RunFolder

@@ -11,12 +11,12 @@ from torch import nn
 
 from onefold.data import Source
 from onefold.data.trace import traces
-from onefold.engine.checkpoint import load_network
 from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.engine.distributed.world import World
-from onefold.engine.networks import doubt, found_at, network_of
+from onefold.engine.keeping.checkpoint import load_network
+from onefold.engine.networks.named import doubt, found_at, network_of
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder
 

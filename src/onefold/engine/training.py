@@ -20,16 +20,16 @@ from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.diversity import DiversityLog, diversity_log
-from onefold.engine.ema import MovingAverage
-from onefold.engine.factories import (
+from onefold.engine.optim.ema import MovingAverage
+from onefold.engine.optim.factories import (
     OptimizerFactory,
     SchedulerFactory,
     load_optimizer,
     optimizer_for,
     schedule_for,
 )
+from onefold.engine.optim.schedule import Schedule
 from onefold.engine.preflight import blaming, check_job, check_loaders, check_space, example_of
-from onefold.engine.schedule import Schedule
 from onefold.engine.settings import Settings
 from onefold.engine.step import Loss, Step, distillation_loss, training_step
 from onefold.ensemble import Teachers

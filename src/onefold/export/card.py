@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from onefold.engine.networks import own_arguments, recorded
-from onefold.engine.own_network import in_file, is_own
+from onefold.engine.networks.named import own_arguments, recorded
+from onefold.engine.networks.own_network import in_file, is_own
 from onefold.export.deployed import Deployed
 from onefold.models import ChannelStatistics
 
@@ -66,7 +66,7 @@ def loading(found: Deployed) -> list[str]:
     given = (about["classes"], about["statistics"], about["image_size"])
     if not is_own(about["network"]):
         arguments = ", ".join(map(repr, (about["network"], *given)))
-        return ["from onefold.engine.networks import build_network", "", f"net = build_network({arguments})"]
+        return ["from onefold.engine import build_network", "", f"net = build_network({arguments})"]
     own = recorded(about)
     place, _, name = about["network"].rpartition(":")
     filled = own_arguments(own, *given[:2])

@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from onefold.engine.answering import answering
-from onefold.engine.environment import version
 from onefold.engine.evaluate import evaluate_run
-from onefold.engine.own_network import is_own
+from onefold.engine.keeping.environment import version
+from onefold.engine.networks.own_network import is_own
 from onefold.metrics import Calibrated
 from onefold.run import RunFolder
 

@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from onefold.engine.networks import recorded
-from onefold.engine.own_network import is_own
-from onefold.engine.own_sources import INSTALLED, sources
+from onefold.engine.networks.named import recorded
+from onefold.engine.networks.own_network import is_own
+from onefold.engine.networks.own_sources import INSTALLED, sources
 from onefold.export.card import card
 from onefold.export.deployed import Deployed
 from onefold.export.program import program_bytes, traced

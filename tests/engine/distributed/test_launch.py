@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import nn
 
 import onefold
-from onefold.engine.checkpoint import load_network, save_network
 from onefold.engine.distributed import launch, rank_here
+from onefold.engine.keeping.checkpoint import load_network, save_network
 
 Logs = pytest.LogCaptureFixture
 

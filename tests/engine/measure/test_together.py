@@ -21,7 +21,7 @@ from torch import Tensor
 
 from onefold.data.corrupt import corrupt, published
 from onefold.engine import train_teachers
-from onefold.engine.checkpoint import load_network
+from onefold.engine.keeping.checkpoint import load_network
 from onefold.engine.measure import corruption, groups
 from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted, measure_runs
@@ -259,7 +259,7 @@ def test_memory_that_is_not_there_for_one_does_not_stop_the_other(
             raise torch.OutOfMemoryError("out of memory")
         load_network(path, network, doubt)
 
-    monkeypatch.setattr("onefold.engine.measure.subject.load_network", loading)
+    monkeypatch.setattr("onefold.engine.served.load_network", loading)
     told = measured([folder / "kd", folder / "latentbe"])
     assert told == Told(refused={folder / "kd": f"{folder / 'kd'}: out of memory"})
     place = "latentbe/measurements/corruption.json"

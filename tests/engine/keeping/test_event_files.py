@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import onefold
 from onefold.cli import main
 from onefold.engine import Interrupted, conduct
-from onefold.engine.event_files import EventFiles
+from onefold.engine.keeping.event_files import EventFiles
 from onefold.run import RunFolder
 
 Points = dict[str, list[tuple[int, float]]]

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from onefold.engine import own_network as module
-from onefold.engine.networks import build_network, check_network, identity, network_of, shown
+from onefold.engine.networks import own_network as module
+from onefold.engine.networks.named import build_network, check_network, identity, network_of, shown
 from onefold.models import ChannelStatistics
 
 STATISTICS = ((0.5, 0.4, 0.3), (0.2, 0.2, 0.1))

@@ -21,7 +21,7 @@ from types import ModuleType
 
 from torch import nn
 
-from onefold.engine.own_sources import content_of
+from onefold.engine.networks.own_sources import content_of
 from onefold.names import unknown
 
 GIVEN = ("classes", "num_classes", "channels", "in_channels", "statistics")  # to parameters of these names
@@ -88,8 +88,7 @@ def recorded_network(name: str, file: str | None) -> Own:
     place, _, attribute = name.rpartition(":")
     moved = (
         f"network: {file or place}, which has the run's {attribute}, is not there any more; put it back, or run the "
-        f"command in the folder from which {place} is found; 'onefold distill' and 'onefold export' also take it from "
-        "--network"
+        f"command in the folder from which {place} is found, or say with --network where the same file is now"
     )
     if in_file(place) and any((folder / RECORD).exists() for folder in Path(os.path.abspath(place)).parents):
         raise ValueError(f"{moved}; one that lies in a run's folder is not executed, for it may be somebody else's")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from onefold.data import Source
+from onefold.engine.cost.passes import student_members
 from onefold.engine.device import device_named, precision_on
-from onefold.engine.passes import student_members
 from onefold.methods import Method
 from onefold.recipe import Recipe
 

@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 from onefold.engine import Interrupted, Job, conduct
-from onefold.engine import checkpoint as checkpoints
-from onefold.engine.checkpoint import load
-from onefold.engine.keeper import Keeper
-from onefold.engine.writer import PENDING, Writer
+from onefold.engine.keeping import checkpoint as checkpoints
+from onefold.engine.keeping.checkpoint import load
+from onefold.engine.keeping.keeper import Keeper
+from onefold.engine.keeping.writer import PENDING, Writer
 from onefold.run import RunFolder, write_aside
 
 
@@ -214,7 +214,7 @@ def test_a_checkpoint_that_could_not_be_written_is_not_spoken_of(
 def test_a_training_in_a_thread_outlives_the_main_one(tmp_path: Path) -> None:
     script = f"""
 import sys, threading
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
 from pathlib import Path
 import killed
 threading.Thread(target=lambda: (killed.train(Path({str(tmp_path)!r}), 10.0), print("trained"))).start()

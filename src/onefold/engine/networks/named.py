@@ -10,7 +10,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from onefold.engine.own_network import Own, blaming, is_own, own_network, recorded_network
+from onefold.engine.networks.own_network import Own, blaming, is_own, own_network, recorded_network
 from onefold.models import ChannelStatistics, Standardize, mlp, wide_resnet
 from onefold.names import unknown
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import LBFGS, SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from onefold.engine.schedule import Given, OnPlateau, Schedule, WarmupCosine
+from onefold.engine.optim.schedule import Given, OnPlateau, Schedule, WarmupCosine
 from onefold.engine.settings import Settings
 from onefold.ensemble import BatchEnsemble
 from onefold.methods import AnyStudent

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from onefold.data import Source
-from onefold.engine.counting import count_forward
-from onefold.engine.memory import memory
-from onefold.engine.passes import passes_of_step
+from onefold.engine.cost.counting import count_forward
+from onefold.engine.cost.memory import memory
+from onefold.engine.cost.passes import passes_of_step
 from onefold.methods import Method
 from onefold.recipe import Recipe
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from onefold.engine.distributed.launch import rank_here
-from onefold.engine.pack import pack, unpack
+from onefold.engine.keeping.pack import pack, unpack
 from onefold.engine.progress import LOG
 from onefold.run import write_aside
 

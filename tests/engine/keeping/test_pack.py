@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.engine.pack import generator_states, pack, set_generator_states, unpack
+from onefold.engine.keeping.pack import generator_states, pack, set_generator_states, unpack
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 TREES = st.recursive(

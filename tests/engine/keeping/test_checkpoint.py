@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from onefold.engine.checkpoint import load, load_network, save_network, written_later
+from onefold.engine.keeping.checkpoint import load, load_network, save_network, written_later
 
 
 def save(path: Path, state: dict[str, Any]) -> None:

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
-from onefold.engine.factories import load_optimizer
-from onefold.engine.pack import pack, unpack
+from onefold.engine.keeping.pack import pack, unpack
+from onefold.engine.optim.factories import load_optimizer
 
 
 def convolution() -> nn.Conv2d:

@@ -9,7 +9,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 
 from onefold import batch_ensemble
-from onefold.engine.schedule import Given, WarmupCosine, warmup_cosine
+from onefold.engine.optim.schedule import Given, WarmupCosine, warmup_cosine
 
 
 def test_closed_form() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold.engine.own_sources import content_of, sources
+from onefold.engine.networks.own_sources import content_of, sources
 
 FILES = {
     "net.py": "import math\nimport layers as l\nfrom pack import part\ndef later(): import last\n",

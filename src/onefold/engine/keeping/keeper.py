@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from onefold.engine import checkpoint
 from onefold.engine.distributed.world import ALONE, World
-from onefold.engine.event_files import EventFiles
-from onefold.engine.writer import Writer
+from onefold.engine.keeping import checkpoint
+from onefold.engine.keeping.event_files import EventFiles
+from onefold.engine.keeping.writer import Writer
 from onefold.run import RunFolder
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import nn
-
-from onefold.methods import AnyStudent, Method, Perturbing, method_named, perturbation_named
+from onefold.methods import Method, Perturbing, method_named, perturbation_named, tiny
 from onefold.recipe import Recipe
 
 
@@ -53,12 +50,6 @@ def student_members(method: Method, members: int) -> int:
 def served_members(method: Method, members: int) -> int:
     """How many times an example goes through what is evaluated and deployed."""
     return method.serve(tiny(method, members)).members
-
-
-def tiny(method: Method, members: int) -> AnyStudent:
-    """A student of the method, whatever it is made of."""
-    with torch.random.fork_rng(devices=[]):
-        return method.student(nn.Linear(2, 2), members, torch.zeros(2, 2))
 
 
 def passes_of_step(recipe: Recipe, *, student: bool) -> int:
