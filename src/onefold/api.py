@@ -18,6 +18,7 @@ from onefold.data import Arrays, Augmentation, CropFlip, Loader, Split, as_split
 from onefold.data.examples import first_dtype
 from onefold.data.trace import trace
 from onefold.engine import Job, Progress, Result, Settings, conduct
+from onefold.engine.blame import blaming_types
 from onefold.engine.device import device_named, placed
 from onefold.engine.distributed import World, device_here, rank_here, world_here
 from onefold.engine.distributed.plan import spreads
@@ -28,7 +29,7 @@ from onefold.engine.keeping.event_files import check_log
 from onefold.engine.kept import kept
 from onefold.engine.loop import ODD, refuse_inputs
 from onefold.engine.optim.factories import OptimizerFactory, SchedulerFactory
-from onefold.engine.preflight import blaming_types, check_finite_inputs
+from onefold.engine.preflight import check_finite_inputs
 from onefold.engine.progress import LOG, listening, noting
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, method_named, own_perturbation, perturbation_named

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from onefold.data import Arrays, Augmentation, Loader, Split, loader_for, targets_of
+from onefold.data import Arrays, Augmentation, Split, loader_for, targets_of
 from onefold.data.compare import FEW, check_scale, class_notes, looked_at, range_notes, scale_notes
 from onefold.data.given import batching
 from onefold.data.sample import sample
 from onefold.data.split import check_range, first_few
+from onefold.engine.blame import blaming, of_one_type
 from onefold.engine.differentiable import check_differentiable
 from onefold.methods import AnyStudent
 from onefold.perturb import none
@@ -190,47 +189,6 @@ def check_labels_of(name: str, split: Split, classes: int) -> None:
             check_range(labels, range(classes), (name + "[{}]").format)
         except ValueError as error:
             raise ValueError(f"{name}: {error}; the network answers {classes} classes") from None
-
-
-@contextlib.contextmanager
-def blaming(name: str, x: Tensor, network: nn.Module) -> Iterator[None]:
-    """What torch says about inputs that do not fit a network, as a mistake in what was given."""
-    try:
-        yield
-    except RuntimeError as error:
-        reason = str(error).split("\n")[0]
-        advice = f"; {remedy}" if (remedy := of_one_type(x, network)) else ""
-        raise ValueError(
-            f"{name}: expected networks for inputs {x.dtype} {list(x.shape)}, got: {reason}{advice}"
-        ) from error
-
-
-@contextlib.contextmanager
-def blaming_types(network: nn.Module, loaders: Mapping[str, Loader]) -> Iterator[None]:
-    """The same of inputs whose numbers are of another type than the network's, and of nothing else."""
-    try:
-        yield
-    except RuntimeError as error:
-        for name, loader in loaders.items():
-            for x, _ in loader.batches():
-                if remedy := of_one_type(x, network):
-                    raise ValueError(
-                        f"{name}: expected inputs of the type of the model's weights, got {x.dtype}; {remedy}"
-                    ) from error
-                break
-        raise
-
-
-def of_one_type(x: Tensor, network: nn.Module) -> str:
-    """What to do about inputs of another type than all weights; empty where they are of one."""
-    types = {weight.dtype for weight in network.parameters() if weight.is_floating_point()}
-    if not types or x.dtype in types or not x.is_floating_point():
-        return ""
-    single = x.dtype == torch.float32  # in which networks are trained
-    named = " and ".join(sorted(str(each) for each in types))
-    return f"the weights are {named}: " + (
-        "give the network in float32, network.float()" if single else "give x.float()"
-    )
 
 
 def check_space(job: Job, x: Tensor) -> None:

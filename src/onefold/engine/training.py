@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from onefold.data import Arrays, Augmentation, Loader, Split, loader_for
 from onefold.data.order import draw_seed
 from onefold.engine.accelerate import fast_student, fast_teachers
+from onefold.engine.blame import blaming
 from onefold.engine.capture import CapturedStep
 from onefold.engine.device import precision_on
 from onefold.engine.distributed.spread import SpreadTeachers
@@ -29,7 +30,7 @@ from onefold.engine.optim.factories import (
     schedule_for,
 )
 from onefold.engine.optim.schedule import Schedule
-from onefold.engine.preflight import blaming, check_job, check_loaders, check_space, example_of
+from onefold.engine.preflight import check_job, check_loaders, check_space, example_of
 from onefold.engine.settings import Settings
 from onefold.engine.step import Loss, Step, distillation_loss, training_step
 from onefold.ensemble import Teachers
