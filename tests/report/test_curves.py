@@ -6,7 +6,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from onefold.report.pictures.curves import LOSS, NLL, TRAIN_DIV, draw
-from onefold.report.pictures.picture import PRINTED, styles_of
+from onefold.report.pictures.picture import PRINTED
+from onefold.report.pictures.style import Style
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ from onefold.report.pictures.picture import PRINTED, styles_of
 )
 def test_what_falls_far_is_logarithmic(title: str, values: list[float], scale: str) -> None:
     figure = Figure()
-    draw(title, {"a": list(enumerate(values, 1))}, styles_of(["a"]), figure, PRINTED)
+    draw(title, {"a": list(enumerate(values, 1))}, {"a": Style("s0")}, figure, PRINTED)
     (axes,) = figure.axes
     assert axes.get_yscale() == scale
     figure.draw_without_rendering()

@@ -10,9 +10,10 @@ from onefold.report.pictures.curves import (
     unfinished_pictures,
 )
 from onefold.report.pictures.entropy import entropy_pictures
-from onefold.report.pictures.picture import Picture, styles_of
+from onefold.report.pictures.picture import Picture
 from onefold.report.pictures.reliability import reliability_picture
 from onefold.report.pictures.sizes import sizes_picture
+from onefold.report.pictures.style import styles_of
 from onefold.report.pictures.subspace import plane_pictures, subspace_pictures
 from onefold.report.table import Section
 
@@ -21,7 +22,7 @@ __all__ = ["Picture", "pictures", "unfinished_pictures"]
 
 def pictures(section: Section) -> list[Picture]:
     """Those that there are numbers for, in the order they are shown. A row looks the same in all of them."""
-    styles = styles_of([row.label for row in section.rows])
+    styles = styles_of((row.label, row.first) for row in section.rows)
     made = [
         reliability_picture(section),
         sizes_picture(section),

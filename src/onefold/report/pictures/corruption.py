@@ -8,7 +8,9 @@ import statistics
 from matplotlib.figure import FigureBase
 
 from onefold.report.corrupted import EXTRA, measured
-from onefold.report.pictures.picture import Palette, Panel, Picture, Style, line, one_axes
+from onefold.report.pictures.axes import line, one_axes
+from onefold.report.pictures.picture import Palette, Panel, Picture
+from onefold.report.pictures.style import Style
 from onefold.report.table import COLUMNS, Column, Row, Section
 
 Lines = dict[str, list[tuple[float, float]]]
@@ -49,5 +51,5 @@ def panel(column: Column, lines: Lines, styles: dict[str, Style]) -> Panel:
 def draw(column: Column, lines: Lines, styles: dict[str, Style], figure: FigureBase, palette: Palette) -> None:
     axes = one_axes(figure, "severity", column.title)
     for label, points in lines.items():
-        line(axes, palette, styles[label], [x for x, _ in points], [y for _, y in points], marked=True)
+        line(axes, palette, styles[label], [x for x, _ in points], [y for _, y in points])
     axes.set_xticks(sorted({int(x) for points in lines.values() for x, _ in points}))

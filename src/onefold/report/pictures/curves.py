@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from onefold.report.logs import Points, curve
-from onefold.report.pictures.picture import Palette, Panel, Picture, Style, line, one_axes, styles_of
+from onefold.report.pictures.axes import line, logarithmic, one_axes
+from onefold.report.pictures.picture import Palette, Panel, Picture
+from onefold.report.pictures.style import Style, styles_of
 from onefold.report.table import Row, Section
 from onefold.report.unfinished import Unfinished, labelled
 from onefold.report.unfinished import curve as unfinished_curve
@@ -52,7 +53,7 @@ def unfinished_pictures(runs: Sequence[Unfinished]) -> list[Picture]:
         drawn = set().union(*curves.values())
         reached = [f"{label}: {run.reached:.1f} of {run.epochs} epochs" for label, run in own.items() if label in drawn]
         caption = f"As far as each run has come. {'; '.join(reached)}."
-        made = picture(f"unfinished-{number}", title, caption, curves, styles_of(list(own)))
+        made = picture(f"unfinished-{number}", title, caption, curves, styles_of(own.items()))
         pictures += [] if made is None else [made]
     return pictures
 
@@ -92,6 +93,7 @@ def picture(
     name: str, title: str, caption: str, curves: dict[str, Lines], styles: dict[str, Style], columns: int = 3
 ) -> Picture | None:
     """A panel for each title that has lines, and a legend of all that are drawn; None without any."""
+    styles = {label: style.bare for label, style in styles.items()}
     panels = tuple(panel(heading, lines, styles) for heading, lines in curves.items() if lines)
     drawn = set().union(*curves.values())
     legend = tuple((label, style) for label, style in styles.items() if label in drawn)
@@ -111,11 +113,3 @@ def draw(title: str, lines: Lines, styles: dict[str, Style], figure: FigureBase,
     values = [y for points in lines.values() for _, y in points]
     if not title.startswith(LOSS) and 0 < SPREAD * min(values) < max(values):
         logarithmic(axes, max(values) / min(values))
-
-
-def logarithmic(axes: Axes, spread: float) -> None:
-    axes.set_yscale("log")
-    subs = (1, 1.5, 2, 3, 5, 7) if spread < 10 else (1, 2, 5) if spread < 100 else (1,)
-    axes.yaxis.set_major_locator(LogLocator(subs=subs))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from matplotlib.figure import FigureBase
 
 from onefold.report.measurements import Histogram
-from onefold.report.pictures.picture import Palette, Panel, Picture, Style, one_axes
+from onefold.report.pictures.axes import line, one_axes
+from onefold.report.pictures.picture import Palette, Panel, Picture
+from onefold.report.pictures.style import Style
 from onefold.report.table import Row, Section
 
-INSIDE, OUTSIDE = Style(0, (), ""), Style(1, (4, 2), "")
+INSIDE, OUTSIDE = Style("s0"), Style("s1", (4, 2))
 
 
 def entropy_pictures(section: Section) -> list[Picture]:
@@ -62,10 +64,9 @@ def middle(histogram: Histogram) -> float:
 def draw(inside: Histogram, outside: Histogram, figure: FigureBase, palette: Palette) -> None:
     axes = one_axes(figure, "entropy, nats", "share of images, %")
     for histogram, style in ((inside, INSIDE), (outside, OUTSIDE)):
-        total, colour = sum(histogram.counts), palette.series[style.colour]
+        total, colour = sum(histogram.counts), palette.of(style)
         shares = [100 * count / total for count in histogram.counts]
         axes.stairs(shares, list(histogram.edges), fill=True, color=colour, alpha=0.25, linewidth=0)
-        outline = (0, style.dashes) if style.dashes else "-"
-        axes.stairs(shares, list(histogram.edges), color=colour, linewidth=1.6, linestyle=outline)
+        line(axes, palette, style, histogram.edges, [*shares, shares[-1]], drawstyle="steps-post")
     axes.set_xlim(inside.edges[0], inside.edges[-1])
     axes.set_ylim(bottom=0)

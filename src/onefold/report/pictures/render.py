@@ -11,13 +11,19 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.markers import MarkerStyle
+from matplotlib.path import Path as Outline
+from matplotlib.transforms import Affine2D
 
-from onefold.report.pictures.picture import COLOURS, ON_PAGE, PRINTED, Palette, Panel, Picture, Style
+from onefold.report.pictures.axes import line_of
+from onefold.report.pictures.picture import COLOURS, ON_PAGE, PRINTED, Palette, Panel, Picture
+from onefold.report.pictures.style import Style
 from onefold.run import write_aside
 
 UNDATED = {"svg": "Date", "pdf": "CreationDate"}  # what would make two files of one drawing differ
 LINES = 0.24  # inches that a line of a legend takes
+TEXT = 9.0  # points, of legends
+SWATCH = 36.0  # points: long enough to show a dash on both sides of the mark
 
 
 def rc(palette: Palette, salt: str) -> dict[Any, Any]:
@@ -27,7 +33,6 @@ def rc(palette: Palette, salt: str) -> dict[Any, Any]:
         "pdf.fonttype": 42,
         "font.family": "sans-serif",
         "font.size": 10.0,
-        "axes.unicode_minus": False,
         "text.color": palette.ink,
         "axes.labelcolor": palette.ink,
         "axes.edgecolor": palette.faint,
@@ -71,12 +76,39 @@ def escaped(text: str) -> str:
 
 
 def swatch_svg(style: Style) -> str:
-    """The line of a legend; what it stands for is written beside it."""
-    dashes = f' stroke-dasharray="{" ".join(f"{1.6 * d:g}" for d in style.dashes)}"' if style.dashes else ""
+    """An entry of a legend on a page; what it stands for is written beside it. Its lengths are those of the drawings,
+    in points, and its mark is matplotlib's own."""
+    drawn = []
+    if style.dashes is not None:
+        pattern = " ".join(f"{style.width * length:g}" for length in style.dashes)
+        dashes = f' stroke-dasharray="{pattern}"' if pattern else ""
+        drawn.append(
+            f'<line x1="0" y1="5" x2="{SWATCH:g}" y2="5" stroke="var(--{style.colour})" '
+            f'stroke-width="{style.width:g}"{dashes}/>'
+        )
+    if style.marker:
+        fill = "none" if style.hollow else f"var(--{style.colour})"
+        rim = f' stroke="var(--{style.colour})" stroke-width="0.8"' if style.hollow else ""
+        drawn.append(f'<path d="{mark(style)}" fill="{fill}"{rim}/>')
     return (
-        '<svg class="swatch" viewBox="0 0 28 10" aria-hidden="true">'
-        f'<line x1="0" y1="5" x2="28" y2="5" stroke="var(--s{style.colour})" stroke-width="2.5"{dashes}/></svg>'
+        f'<svg class="swatch" viewBox="0 0 {SWATCH:g} 10" opacity="{style.alpha:g}" aria-hidden="true">'
+        f"{''.join(drawn)}</svg>"
     )
+
+
+def mark(style: Style) -> str:
+    """The outline of a mark in the middle of a swatch."""
+    marker = MarkerStyle(style.marker)
+    outline = marker.get_path().transformed(marker.get_transform() + Affine2D().scale(style.size, -style.size))
+    letters = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outline.CURVE4: "C"}
+    parts = []
+    for corners, code in outline.iter_segments():
+        if code == Outline.CLOSEPOLY:
+            parts.append("Z")
+            continue
+        pairs = zip(corners[::2], corners[1::2], strict=True)
+        parts.append(letters[code] + " ".join(f"{SWATCH / 2 + x:.2f} {5 + y:.2f}" for x, y in pairs))
+    return "".join(parts)
 
 
 def save_picture(picture: Picture, folder: Path, endings: Sequence[str] = ("svg", "pdf")) -> list[Path]:
@@ -96,9 +128,11 @@ def save_picture(picture: Picture, folder: Path, endings: Sequence[str] = ("svg"
             title.text(0.55, 0.3, panel.title, ha="center", fontsize=9)
             panel.draw(inner, PRINTED)
         if picture.legend:
-            # Long enough to show a dash on both sides of the mark.
+            handles = [line_of(style, PRINTED) for _, style in picture.legend]
+            labels = [label for label, _ in picture.legend]
+            length = SWATCH / TEXT
             lower.legend(
-                handles=handles(picture), loc="center", ncols=columns, frameon=False, fontsize=9, handlelength=4
+                handles, labels, loc="center", ncols=columns, frameon=False, fontsize=TEXT, handlelength=length
             )
         folder.mkdir(parents=True, exist_ok=True)
         written = []
@@ -108,19 +142,3 @@ def save_picture(picture: Picture, folder: Path, endings: Sequence[str] = ("svg"
             written.append(folder / f"{picture.name}.{suffix}")
             write_aside(written[-1], content.getvalue())
     return written
-
-
-def handles(picture: Picture) -> list[Line2D]:
-    return [
-        Line2D(
-            [],
-            [],
-            color=PRINTED.series[style.colour],
-            linewidth=1.6,
-            linestyle=(0, style.dashes) if style.dashes else "-",
-            marker=style.marker or None,
-            markersize=4,
-            label=label,
-        )
-        for label, style in picture.legend
-    ]

@@ -6,7 +6,9 @@ import functools
 
 from matplotlib.figure import FigureBase
 
-from onefold.report.pictures.picture import Palette, Panel, Picture, Style, line, one_axes
+from onefold.report.pictures.axes import line, one_axes
+from onefold.report.pictures.picture import Palette, Panel, Picture
+from onefold.report.pictures.style import ENSEMBLE
 from onefold.report.table import COLUMNS, Column, Row, Section
 
 
@@ -29,5 +31,5 @@ def panel(rows: list[Row], column: Column) -> Panel:
 
 def draw(column: Column, values: list[tuple[float, float]], figure: FigureBase, palette: Palette) -> None:
     axes = one_axes(figure, "teachers", column.title)
-    line(axes, palette, Style(0, (), "o"), [x for x, _ in values], [y for _, y in values], marked=True)
+    line(axes, palette, ENSEMBLE, [x for x, _ in values], [y for _, y in values])
     axes.set_xticks(sorted({int(x) for x, _ in values}))
