@@ -20,6 +20,7 @@ from onefold.report.compare import departures, of_paper
 from onefold.report.formats import markdown_table
 from onefold.report.grids import metrics_of
 from onefold.report.page import pictures_of, slug
+from onefold.report.pictures.cost import side_by_side
 from onefold.report.pictures.picture import Picture
 from onefold.report.pictures.render import save_picture
 from onefold.reproduce import TABLES
@@ -55,6 +56,7 @@ OTHERWISE = {
     "for 0.975. The recipes have the authors' rule since; of the runs kept here one other would have been served "
     "otherwise, CIFAR-100's second teacher (epoch 187 for 179)."
 }
+LARGE = 15.5  # points, of the letters of a picture that is shown small on a phone
 SHORT = "-lines"  # how the folders of short runs with two members end
 LINES = (
     "Students of the first two teachers, 60 epochs, one seed each: shorter than those above, and for the pictures only."
@@ -117,16 +119,29 @@ def draw(kept: Kept) -> int:
     drawn += [(picture, slug(section.title) + SHORT) for section in kept.lines for picture in between(section)]
     for picture, place in drawn:
         save_picture(picture, kept.folder / "pictures" / place, ("svg",))
-    return len(drawn)
+    if (both := in_brief(kept)) is not None:
+        save_picture(both, kept.folder / "pictures", ("svg",), LARGE)
+    return len(drawn) + (both is not None)
+
+
+def in_brief(kept: Kept) -> Picture | None:
+    """The settings beside each other, where there are students of all of them: the picture that the README shows."""
+    titled = [(title, section) for name, title in SETTINGS.items() if (section := section_of(name, kept)) is not None]
+    return side_by_side(titled) if len(titled) == len(SETTINGS) else None
+
+
+def section_of(name: str, kept: Kept) -> Section | None:
+    """That of a table of the paper."""
+    recipe = TABLES[name].settings[0].recipe()
+    return next((s for s in kept.sections if (s.data, s.network) == (recipe.data.source, recipe.network)), None)
 
 
 def page(kept: Kept) -> str:
     """RESULTS.md."""
     lines = [BUILT, "# Results", ABOUT, ""]
     for name, title in SETTINGS.items():
-        recipe = TABLES[name].settings[0].recipe()
+        recipe, section = TABLES[name].settings[0].recipe(), section_of(name, kept)
         place = recipe.data.source, recipe.network
-        section = next((s for s in kept.sections if (s.data, s.network) == place), None)
         lines += [f"## {title}", "", *students(name, kept), *teachers(name, kept)]
         lines += [] if section is None else [*measured(section), *shown(section)]
         lines += [row for s in kept.lines if (s.data, s.network) == place for row in along_lines(s)]

@@ -255,8 +255,8 @@ def test_warnings_of_the_health_check_are_said(everything: Path, tmp_path: Path,
 def test_pictures_are_those_that_there_are_numbers_for(section: Section, tmp_path: Path, write: WriteRun) -> None:
     names = [picture.name for picture in pictures(section)]
     assert names == [
+        "cost",
         "reliability",
-        "ensembles",
         "learning",
         "corruption",
         "entropy-0",

@@ -82,7 +82,11 @@ def drawn(number: int, picture: Any) -> dict[str, Any]:
         "columns": picture.columns,
         "legend": [(label, Markup(swatch_svg(style))) for label, style in picture.legend],
         "panels": [
-            {"title": panel.title, "svg": Markup(panel_svg(panel, f"p{number}-{picture.name}-{k}"))}
+            {
+                "title": panel.title,
+                "under": panel.under,
+                "svg": Markup(panel_svg(panel, f"p{number}-{picture.name}-{k}")),
+            }
             for k, panel in enumerate(picture.panels)
         ],
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase, SubFigure
 from matplotlib.lines import Line2D
@@ -44,8 +45,8 @@ def signed(text: str) -> str:
 def margins(
     figure: FigureBase, left: float = LEFT, right: float = RIGHT, bottom: float = BOTTOM, top: float = TOP
 ) -> dict[str, Any]:
-    """Inches as parts of a panel."""
-    width, height = inches(figure)
+    """Inches as parts of a panel; more of them where text is larger than 10 points."""
+    width, height = (side / (rcParams["font.size"] / 10) for side in inches(figure))
     return {"left": left / width, "right": 1 - right / width, "bottom": bottom / height, "top": 1 - top / height}
 
 

@@ -21,18 +21,19 @@ from onefold.report.pictures.style import Style
 from onefold.run import write_aside
 
 UNDATED = {"svg": "Date", "pdf": "CreationDate"}  # what would make two files of one drawing differ
+TITLE = 0.26  # inches for that of a panel
 LINES = 0.24  # inches that a line of a legend takes
 TEXT = 9.0  # points, of legends
 SWATCH = 36.0  # points: long enough to show a dash on both sides of the mark
 
 
-def rc(palette: Palette, salt: str) -> dict[Any, Any]:
+def rc(palette: Palette, salt: str, text: float = 10.0) -> dict[Any, Any]:
     return {
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": salt,  # the same drawing twice is the same file
         "pdf.fonttype": 42,
         "font.family": "sans-serif",
-        "font.size": 10.0,
+        "font.size": text,
         "text.color": palette.ink,
         "axes.labelcolor": palette.ink,
         "axes.edgecolor": palette.faint,
@@ -111,22 +112,28 @@ def mark(style: Style) -> str:
     return "".join(parts)
 
 
-def save_picture(picture: Picture, folder: Path, endings: Sequence[str] = ("svg", "pdf")) -> list[Path]:
-    """The picture as SVG and as PDF, its panels in rows, its legend below them."""
+def save_picture(
+    picture: Picture, folder: Path, endings: Sequence[str] = ("svg", "pdf"), text: float = 10.0
+) -> list[Path]:
+    """The picture as SVG and as PDF, its panels in rows, its legend below them; `text` is the size of letters, in
+    points."""
     columns = min(picture.columns, len(picture.panels))
     rows = math.ceil(len(picture.panels) / columns)
     width = max(panel.size[0] for panel in picture.panels) * columns
-    height = (max(panel.size[1] for panel in picture.panels) + 0.3) * rows
+    above = TITLE * text / 10 * (1.7 if any(panel.under for panel in picture.panels) else 1)
+    height = (max(panel.size[1] for panel in picture.panels) + above) * rows
     below = LINES * math.ceil(len(picture.legend) / max(columns, 1)) + 0.1 if picture.legend else 0.0
-    with matplotlib.rc_context(rc(PRINTED, picture.name)):
+    with matplotlib.rc_context(rc(PRINTED, picture.name, text)):
         figure = Figure(figsize=(width, height + below))
         upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[height, max(below, 0.01)])[:, 0]
         each = upper.subfigures(rows, columns, squeeze=False)
         for index, panel in enumerate(picture.panels):
             part = each[index // columns][index % columns]
-            title, inner = part.subfigures(2, 1, squeeze=False, height_ratios=[0.3, panel.size[1]])[:, 0]
-            title.text(0.55, 0.3, panel.title, ha="center", fontsize=9)
+            title, inner = part.subfigures(2, 1, squeeze=False, height_ratios=[above, panel.size[1]])[:, 0]
             panel.draw(inner, PRINTED)
+            left = inner.axes[0].get_position().x0
+            title.text(left, 0.9, panel.title, va="top", fontsize=text, fontweight="bold")
+            title.text(left, 0.08, panel.under, va="bottom", fontsize=0.9 * text)
         if picture.legend:
             handles = [line_of(style, PRINTED) for _, style in picture.legend]
             labels = [label for label, _ in picture.legend]

@@ -38,6 +38,11 @@ class Style:
     alpha: float = 1.0
 
     @property
+    def leads(self) -> bool:
+        """Whether it is wider than the others, and in front of them."""
+        return self.width > Style.width
+
+    @property
     def bare(self) -> Style:
         """Without a mark."""
         return dataclasses.replace(self, marker="")
