@@ -128,7 +128,7 @@ def test_every_table_says_the_same(runs: Path, kept: Path, tmp_path: Path) -> No
 
 def test_every_picture_shows_the_same(runs: Path, kept: Path) -> None:
     ours, theirs = pictures(only(runs)), pictures(only(kept))
-    names = {"reliability", "ensembles", "learning", "corruption", "entropy-0", "subspace", "plane-0", "diversity"}
+    names = {"reliability", "learning", "corruption", "entropy", "subspace", "plane-0", "diversity"}
     assert names | {"perturbation"} <= {picture.name for picture in ours}
     assert [picture.name for picture in ours] == [picture.name for picture in theirs]
     for one, other in zip(ours, theirs, strict=True):

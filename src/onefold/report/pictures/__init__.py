@@ -28,7 +28,7 @@ def pictures(section: Section) -> list[Picture]:
         reliability_picture(section),
         learning_picture(section, styles),
         corruption_picture(section, styles),
-        *entropy_pictures(section),
+        *entropy_pictures(section, styles),
         *subspace_pictures(section, styles),
         *plane_pictures(section),
         diversity_picture(section, styles),
