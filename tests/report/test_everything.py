@@ -289,13 +289,41 @@ def test_diversity_is_that_of_the_test_split_where_it_was_logged(tmp_path: Path,
         log.write_text(re.sub(r', "test_div": [^}]*', "", log.read_text()))
 
 
-def test_losses_of_single_networks_are_apart(section: Section) -> None:
+def titles_of(section: Section, name: str) -> list[str]:
+    (picture,) = [picture for picture in pictures(section) if picture.name == name]
+    assert len(picture.panels) % picture.columns == 0  # no row of panels is half empty
+    return [panel.title for panel in picture.panels]
+
+
+def test_losses_of_different_methods_are_not_drawn_together(section: Section) -> None:
     (learning,) = [picture for picture in pictures(section) if picture.name == "learning"]
-    titles = ["training loss, single networks", "training loss, students", "validation error, %", "validation NLL"]
-    assert [panel.title for panel in learning.panels] == titles
-    assert "single network from" in learning.panels[0].description
-    assert "single network" not in learning.panels[1].description
+    assert titles_of(section, "learning") == ["validation error, %", "validation NLL"]
+    assert "Training losses are left out: each method has its own" in learning.caption
     assert [label for label, _ in learning.legend] == [label for label in LABELS if label != "ensemble of 4"]
+    latent = [row for row in section.rows if row.first.method in ("supervised", "latentbe")]
+    few = dataclasses.replace(section, rows=tuple(latent))
+    alone, students = "training loss, single networks", "training loss, LatentBE"
+    assert titles_of(few, "learning") == [alone, students, "validation error, %", "validation NLL"]
+    (learning,) = [picture for picture in pictures(few) if picture.name == "learning"]
+    assert "single network from" in learning.panels[0].description
+    assert "LatentBE + TDiv-SDiv from" in learning.panels[1].description
+    assert "single network" not in learning.panels[1].description
+    assert "compare it with itself" in learning.caption
+    one = dataclasses.replace(section, rows=tuple(row for row in latent if row.first.kind == "student"))
+    assert titles_of(one, "learning") == ["training loss", "validation error, %", "validation NLL"]
+    assert titles_of(one, "perturbation") == ["change in TDiv", "change in SDiv"]
+
+
+def test_losses_are_all_there_is_where_nothing_was_validated(section: Section) -> None:
+    bare = []
+    for row in section.rows:
+        logs = [tuple(line for line in answer.log if line["kind"] != "val") for answer in row.answers]
+        answers = [dataclasses.replace(answer, log=log) for answer, log in zip(row.answers, logs, strict=True)]
+        bare.append(dataclasses.replace(row, answers=tuple(answers)))
+    names = ("single networks", "KD", "BE", "LatentBE")
+    assert titles_of(dataclasses.replace(section, rows=tuple(bare)), "learning") == [
+        f"training loss, {name}" for name in names
+    ]
 
 
 def test_what_is_missing_comes_with_its_command(section: Section, tmp_path: Path, write: WriteRun) -> None:

@@ -9,8 +9,8 @@ from matplotlib.figure import FigureBase
 
 from onefold.report.pictures.style import Style
 
-# Inches of a panel, by how many stand side by side: all are shown at one scale, so that their text has one size.
-SIZES = {1: (6.2, 3.4), 2: (4.7, 3.1), 3: (3.4, 2.7), 4: (2.5, 2.4)}
+# Inches of a panel, by how many stand side by side: all pictures are as wide, so that their text has one size.
+SIZES = {2: (5.1, 3.2), 3: (3.4, 2.7), 4: (2.55, 2.5)}
 
 
 @dataclass(frozen=True)
