@@ -46,9 +46,17 @@ seen.pictures = [...document.querySelectorAll("figure svg")].map((svg) => {
   const inside = text.every((t) => t.left >= box.left - 2 && t.right <= box.right + 2 && t.bottom <= box.bottom + 2);
   const colours = new Set(drawn.map((each) => getComputedStyle(each).fill + getComputedStyle(each).stroke));
   return { label: svg.getAttribute("aria-label"), role: svg.getAttribute("role"), width: box.width, height: box.height,
+           letters: (10 * box.width) / svg.viewBox.baseVal.width,
            drawn: drawn.length, text: Math.min(...text.map((t) => Math.max(t.width, t.height))), inside,
            colours: colours.size };
 });
+seen.grids = [...document.querySelectorAll(".pictures")].map((each) => ({
+  kind: each.className, columns: getComputedStyle(each).gridTemplateColumns.split(" ").length,
+  titles: [...each.querySelectorAll("figure")].map((figure) => {
+    const [card, svg] = [figure, figure.querySelector("svg")].map((part) => part.getBoundingClientRect());
+    return [card.top, svg.top];
+  }),
+}));
 seen.tables = [...document.querySelectorAll("table.sortable")].map((table) => {
   const clicked = { name: table.dataset.name, before: names(table), columns: [] };
   [...table.tHead.rows[0].cells].forEach((head, column) => {
@@ -127,6 +135,19 @@ def test_every_picture_is_there_and_readable(page: Path, width: int) -> None:
         assert picture["colours"] >= 2, picture
         assert picture["inside"], picture
         assert picture["text"] > 9, picture
+
+
+@pytest.mark.parametrize(("width", "columns"), [(390, 1), (900, 2), (1280, 4)])
+def test_letters_have_one_size_and_panels_of_a_row_are_level(page: Path, width: int, columns: int) -> None:
+    seen, _ = probed(page, width)
+    sizes = {round(picture["letters"], 1) for picture in seen["pictures"]}
+    assert sizes == {14.0} if width > 390 else min(sizes) > 9.5
+    assert {grid["columns"] for grid in seen["grids"] if grid["kind"] == "pictures four"} == {columns}
+    for grid in seen["grids"]:
+        rows: dict[float, set[float]] = {}
+        for card, drawing in grid["titles"]:
+            rows.setdefault(card, set()).add(drawing)
+        assert max(map(len, rows.values())) == 1  # a title of two lines moves its neighbours' drawings, too
 
 
 @pytest.mark.parametrize("width", WIDTHS)

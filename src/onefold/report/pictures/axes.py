@@ -14,7 +14,7 @@ from matplotlib.ticker import Formatter, LogLocator, NullLocator
 from onefold.report.pictures.picture import Palette
 from onefold.report.pictures.style import Style
 
-LEFT, RIGHT, BOTTOM, TOP = 0.74, 0.14, 0.52, 0.12  # inches around the axes, whatever the size of a panel
+LEFT, RIGHT, BOTTOM, TOP = 0.75, 0.12, 0.5, 0.1  # inches around the axes, whatever the size of a panel
 FIGURES = 4  # of a number beside an axis: there is room for no more
 DECADES = 100  # from the lowest to the highest: beyond, decimals that fit the one say nothing of the other
 

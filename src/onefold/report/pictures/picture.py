@@ -10,7 +10,7 @@ from matplotlib.figure import FigureBase
 from onefold.report.pictures.style import Style
 
 # Inches of a panel, by how many stand side by side: all pictures are as wide, so that their text has one size.
-SIZES = {2: (5.1, 3.2), 3: (3.4, 2.7), 4: (2.55, 2.5)}
+SIZES = {2: (4.5, 3.0), 3: (3.0, 2.5), 4: (2.25, 2.2)}
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from onefold.report.pictures.style import Style
 from onefold.run import write_aside
 
 UNDATED = {"svg": "Date", "pdf": "CreationDate"}  # what would make two files of one drawing differ
+SCALE = 1.4 / 16  # of a page: its letters for each point of a drawing, and no more, so that all text has one size
 TITLE = 0.26  # inches for that of a panel
 LINES = 0.24  # inches that a line of a legend takes
 TEXT = 9.0  # points, of legends
@@ -61,15 +62,17 @@ def embedded(svg: str, description: str, prefix: str) -> str:
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"font: [^;\"]*?([\d.]+px)[^;\"]*", r"font: \1 sans-serif", svg)
     head, rest = svg.split(">", 1)
-    box = re.search(r'viewBox="[^"]*"', head)
+    box = re.search(r'viewBox="0 0 ([\d.]+) [^"]*"', head)
     assert box is not None, "matplotlib writes the size of a drawing"
+    shown = SCALE * float(box.group(1))
     for stand_in, colour in COLOURS.items():
         rest = rest.replace(stand_in, f"var(--{colour})")
     rest = re.sub(r'\bid="', f'id="{prefix}-', rest)
     rest = re.sub(r'(href="|url\()#', rf"\g<1>#{prefix}-", rest)
     rest = re.sub(r"\n\s*", "\n", rest).strip()
-    title = f"<title>{escaped(description)}</title>"
-    return f'<svg {box.group()} role="img" aria-label="{escaped(description)}">{title}{rest}'
+    words = escaped(description)
+    head = f'{box.group()} style="max-width: {shown:.2f}rem"'
+    return f'<svg {head} role="img" aria-label="{words}"><title>{words}</title>{rest}'
 
 
 def escaped(text: str) -> str:

@@ -136,7 +136,7 @@ def plane_pictures(section: Section) -> list[Picture]:
 
 
 def draw_plane(plane: Plane, values: list[list[float]], figure: FigureBase, palette: Palette) -> None:
-    axes = figure.subplots(gridspec_kw=margins(figure, right=0.47))
+    axes = figure.subplots(gridspec_kw=margins(figure, left=0.8, right=0.8))
     known = finite(value for row in values for value in row)
     low, high, top = min(known), max(known), highest(known)
     levels = [low + (top - low) * step / LEVELS for step in range(LEVELS + 1)]
