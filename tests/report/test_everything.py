@@ -130,39 +130,6 @@ def test_corruption_means_leave_the_extra_ones_out(everything: Path, tables: dic
     assert accuracy.deviation == pytest.approx(100 * statistics.stdev(each))
 
 
-def test_run_time(tables: dict[str, Grid]) -> None:
-    rows = dict(tables["costs"].rows)
-    assert tables["costs"].headings == ("training, h", "ms/image, batch 1", "ms/image, batch 128", "passes")
-    assert [cell.mean for cell in rows["ensemble of 4"]] == pytest.approx([8.0, 3.69, 0.41, 4])
-    assert [cell.mean for cell in rows["LatentBE"]] == pytest.approx([2.0, 0.99, 0.11, 1])
-    assert [cell.mean for cell in rows["BE"]] == pytest.approx([2.0, 2.7, 0.3, 4])
-
-
-def test_hours_stand_beside_the_papers_however_short_they_are(tmp_path: Path, write: WriteRun) -> None:
-    run = write(tmp_path / "a", cifar100(), 0, measured=False)
-    run.write_json("result.json", {"seconds": 1260.0, "metrics": {}, "temperature": 1.0})
-    (section,) = sections(collect([tmp_path])[0])
-    (costs,) = [grid for grid in grids(section) if grid.name == "costs"]
-    assert costs.headings[0] == "training, h"
-    ((_, cells),) = costs.rows
-    assert (cells[0].text, cells[0].papers, cells[0].difference) == ("0.350", "5.3", "15.1 times as fast")
-
-
-def test_a_single_network_may_have_been_timed_with_the_ensemble(tmp_path: Path, write: WriteRun) -> None:
-    for m in range(2):
-        run = write(tmp_path / f"teacher-{m}", digits(), 0, member=m, measured=False)
-        run.write_json("result.json", {"seconds": 30.0, "metrics": {}, "temperature": 1.0})
-    folder = tmp_path / "measurements" / "first-2"
-    folder.mkdir(parents=True)
-    times = [{"what": what, "batch": 8, "ms_per_image": ms} for what, ms in (("single", 0.2), ("ensemble", 0.4))]
-    content = {"version": 1, "device": "x", "train_seconds": 1.0, "inference": times}
-    (folder / "costs.json").write_text(json.dumps(content))
-    (section,) = sections(collect([tmp_path])[0])
-    (costs,) = [grid for grid in grids(section) if grid.name == "costs"]
-    assert costs.headings == ("training, min", "ms/image, batch 8", "passes")
-    assert [[cell.mean for cell in cells] for _, cells in costs.rows] == [[0.5, 0.2, 1], [1.0, 0.4, 2]]
-
-
 def test_the_summary_says_how_much_is_kept(section: Section, tables: dict[str, Grid]) -> None:
     said = sentences(section, list(tables.values()))
     nll = {row.label: row.mean("nll") for row in section.rows}

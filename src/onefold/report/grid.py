@@ -35,6 +35,8 @@ class Number:
         """The paper's number with its deviation, as it prints them."""
         if self.paper is None:
             return ""
+        if self.paper.metric.startswith("inference"):  # in whatever unit
+            return f"{self.paper.mean:.3g}"
         digits = 2 if self.paper.metric == "ACC" else 1 if self.paper.metric.startswith("train") else 3
         return f"{self.paper.mean:.{digits}f}" + (
             f" ± {self.paper.std:.{digits}f}" if self.paper.std is not None else ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onefold.report.answers import Answers
 from onefold.report.compare import of_paper
 from onefold.report.corrupted import SHIFTED, by_corruption, corruption
+from onefold.report.costs import costs
 from onefold.report.grid import Grid, Number, number
 from onefold.report.measurements import Health
 from onefold.report.table import Column, Row, Section, headings
@@ -18,7 +18,7 @@ COMPACT = " Read from compact predictions, which leave these metrics as they wer
 def grids(section: Section) -> list[Grid]:
     """Those that there is something to say in."""
     made = [results(section), by_size(section), corruption(section), *by_corruption(section)]
-    made += [ood(section), health(section), costs(section)]
+    made += [ood(section), health(section), *costs(section)]
     return [grid for grid in made if grid is not None and grid.rows]
 
 
@@ -93,66 +93,3 @@ def checks_of(row: Row) -> list[Health]:
     """The checks of a row on one and the same split, the test split where there are any."""
     found = [a.measurements.health for a in row.answers if a.measurements.health is not None]
     return [check for check in found if check.split == "test"] or found
-
-
-def costs(section: Section) -> Grid:
-    """Training time and milliseconds an image, as measured."""
-    batches = sorted({batch for row in section.rows for a in row.answers for _, batch, _ in inference(a)})
-    seconds = [a.seconds for row in section.rows for a in row.answers if a.seconds is not None]
-    papers = [of_paper(row.first, table="costs") for row in section.rows]
-    # The paper's are hours, and stand beside ours whatever these are.
-    fitting = [(u, s) for u, s in UNITS if max(seconds, default=0.0) >= s or any("hours" in paper for paper in papers)]
-    unit, length = fitting[0] if fitting else UNITS[-1]
-    lines = []
-    for row, paper in zip(section.rows, papers, strict=True):
-        taken = [a.seconds for a in row.answers if a.seconds is not None]
-        cells = [number(taken, 3, 1 / length, paper.get("hours") if unit == "h" else None)]
-        measured = [each for a in row.answers for each in inference(a)] or in_passing(section, row)
-        for batch in batches:
-            times = [ms for _, size, ms in measured if size == batch]
-            cells.append(number(times, 4, paper=paper.get("ms") if batch == batches[-1] else None))
-        if any(cell.mean is not None for cell in cells):
-            lines.append((row.label, (*cells, Number(float(row.first.passes), digits=0))))
-    devices = dict.fromkeys(
-        a.measurements.costs.device for r in section.rows for a in r.answers if a.measurements.costs
-    )
-    caption = "How long training took (of an ensemble: of all its teachers; of runs that took turns on a device: the "
-    caption += "share of each), milliseconds an image, and how many networks an image goes through."
-    caption += f" Measured on {', '.join(devices)}." if devices else ""
-    caption += " The paper's are of an RTX 3090." if any(c.paper for _, cells in lines for c in cells) else ""
-    titles = (f"training, {unit}", *(f"ms/image, batch {batch}" for batch in batches), "passes")
-    return Grid("costs", "Run time", titles, tuple(lines), caption)
-
-
-UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
-WHAT = {"single": ("single",), "ensemble": ("ensemble",)}
-
-
-def inference(answer: Answers) -> list[tuple[str, int, float]]:
-    """The times of what is served: of a BE student its members, of another the one network."""
-    measured = answer.measurements.costs
-    if measured is None:
-        return []
-    wanted = WHAT.get(answer.kind, ("be",) if answer.method == "be" else ("collapsed", "single"))
-    for what in wanted:
-        times = [each for each in measured.inference if each[0] == what]
-        if times:
-            return times
-    return []
-
-
-def in_passing(section: Section, row: Row) -> list[tuple[str, int, float]]:
-    """The times of single networks and ensembles, where they were measured beside those of ensembles and students."""
-    kind = row.first.kind
-    if kind == "student":
-        return []
-    others = [a for each in section.rows for a in each.answers if a.kind != "single"]
-    # A student's teachers are an ensemble of its size; a single network is part of every one.
-    beside = [a.measurements.costs for a in others if kind == "single" or a.members == row.first.members]
-    times = [each for found in beside if found is not None for each in found.inference if each[0] == kind]
-    return times if kind == "ensemble" else by_ensembles(section) or times
-
-
-def by_ensembles(section: Section) -> list[tuple[str, int, float]]:
-    found = [a.measurements.costs for each in section.of_kind("ensemble") for a in each.answers]
-    return [each for one in found if one is not None for each in one.inference if each[0] == "single"]

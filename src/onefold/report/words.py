@@ -7,8 +7,9 @@ from fractions import Fraction
 
 from onefold.metrics import warning_of_temperature
 from onefold.report.compare import reasons
+from onefold.report.costs import inference
 from onefold.report.grid import Grid
-from onefold.report.grids import checks_of, inference
+from onefold.report.grids import checks_of
 from onefold.report.table import Row, Section
 
 NEAR = 2.0  # of the paper's deviations
@@ -107,7 +108,7 @@ def milliseconds(row: Row) -> float | None:
 
 
 def against_paper(grids: list[Grid]) -> list[str]:
-    alike = [grid for grid in grids if grid.name != "costs" and not grid.other_images]
+    alike = [grid for grid in grids if not grid.name.startswith("costs") and not grid.other_images]
     counted = [cell.in_deviations for grid in alike for _, cells in grid.rows for cell in cells]
     known = [abs(value) for value in counted if value is not None]
     if not known:
