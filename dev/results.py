@@ -193,9 +193,8 @@ def compared(first: str, every: Sequence[Standing]) -> Lines:
 
 def beside(cell: Number) -> str:
     """Ours, and the paper's below it."""
-    ours = cell.text + (f" ± {cell.spread}" if cell.spread else "")
     said = ", ".join(filter(None, (cell.papers, cell.difference)))
-    return f"{ours}<br>*{said}*" if said else ours
+    return f"{cell.ours}<br>*{said}*" if said else cell.ours
 
 
 def measured(section: Section) -> Lines:

@@ -19,6 +19,7 @@ import pytest
 from onefold.paper import found
 from onefold.recipe import DistillRecipe, Recipe, to_dict
 from onefold.recipes import cifar10, cifar100
+from onefold.report.grid import MINUS, PLUS_MINUS, SIGMA
 from onefold.run import RunFolder
 
 Script = Callable[[str], ModuleType]
@@ -105,6 +106,11 @@ def nll_of(run: Path) -> float:
     return float(-(z - np.log(np.exp(z).sum(1, keepdims=True)))[np.arange(len(labels)), labels].mean())
 
 
+def told(text: str) -> str:
+    """As it is written, with what belongs together on one line, and a minus."""
+    return text.replace(" ± ", PLUS_MINUS).replace(" σ", SIGMA).replace(" -", f" {MINUS}")
+
+
 def lines_of(page: str, heading: str) -> dict[str, list[str]]:
     """The rows of the table below a heading, by their first cell."""
     lines = page.split(heading)[1].split("\n#")[0].splitlines()
@@ -134,10 +140,10 @@ def test_rows_are_numbers_or_say_what_is_missing(root: Path, script: Script) -> 
     assert paper.std is not None
     distance = (mean - paper.mean) / paper.std
     assert rows["KD"][0] == "2 seeds"
-    assert rows["KD"][2] == f"{mean:.4f} ± {deviation:.4f}<br>*0.270 ± 0.004, {distance:+.1f} σ*"
+    assert rows["KD"][2] == told(f"{mean:.4f} ± {deviation:.4f}<br>*0.270 ± 0.004, {distance:+.1f} σ*")
     assert re.fullmatch(r"\d of 5", rows["KD"][-1])
     assert rows["LatentBE + TDiv-SDiv"][0] == "in progress: seed 0 at epoch 120 of 200"
-    assert rows["LatentBE + TDiv-SDiv"][2] == "–<br>*0.205 ± 0.006*"
+    assert rows["LatentBE + TDiv-SDiv"][2] == told("–<br>*0.205 ± 0.006*")
     assert rows["BE + ConfODS"][0] == "seed 1 is finished, without predictions"
     assert rows["BE"][0] == "not run yet"
     assert rows["BE"][-1] == "–"
@@ -145,16 +151,17 @@ def test_rows_are_numbers_or_say_what_is_missing(root: Path, script: Script) -> 
     assert teachers["DE-1"][0] == "4 networks"
     assert [teachers[f"DE-{m}"][0] for m in (2, 3, 4)] == ["1 ensemble"] * 3
     singles = [nll_of(root / "results" / "cifar10" / "teachers" / f"teacher-{m}") for m in range(4)]
-    assert teachers["DE-1"][2].startswith(f"{statistics.fmean(singles):.4f} ±")
+    assert teachers["DE-1"][2].startswith(f"{statistics.fmean(singles):.4f}{PLUS_MINUS}")
     assert "–" not in teachers["DE-4"][2]
     assert lines_of(hundred, "### Teachers")["DE-4"][0] == "in progress: teacher 0 at epoch 7 of 200"
     assert lines_of(hundred, "### Students of DE-4")["KD"][0] == "not run yet"
     # The student of two teachers is in no table of the paper.
     assert "LatentBE, DE-2" in lines_of(ten, "### Further runs")
     assert "1.9000" in lines_of(ten, "### Corrupted")["KD"][1]
-    assert "paper 1.492 ± 0.039" in lines_of(ten, "### Corrupted")["KD"][1]
+    assert told("paper 1.492 ± 0.039") in lines_of(ten, "### Corrupted")["KD"][1]
     assert "generated, seed 0" in ten
-    assert lines_of(ten, "### Run time")["KD"][:2] == ["10.000 ± 0.000", "0.0100 ± 0.0000"]
+    assert lines_of(ten, "### Training time")["KD"][0] == told("10.0 ± 0.0")
+    assert lines_of(ten, "### Inference time")["KD"][0] == told("10.0 ± 0.0")  # microseconds
     assert "Not measured yet: other distributions" in ten
     assert "is not finished" in page.split("## Not finished, or left out")[1]
     assert str(root) not in page
@@ -215,7 +222,7 @@ def test_nothing_there(tmp_path: Path, script: Script) -> None:
     assert script("results").main(["--root", str(tmp_path)]) == 0
     page = (tmp_path / "RESULTS.md").read_text()
     assert page.count("not run yet") == 2 * (9 + 4)
-    assert "*0.205 ± 0.006*" in page
+    assert told("*0.205 ± 0.006*") in page
     assert (tmp_path / "README.md").read_text().count("is finished yet") == 2
     (tmp_path / "README.md").write_text("no markers")
     with pytest.raises(ValueError, match="expected <!-- results --> and <!-- /results --> once each"):
@@ -251,9 +258,13 @@ def test_what_falls_short_is_said_with_how_far_it_is() -> None:
 
     row = Ours("KD", "seed", None, {}, ())
     object.__setattr__(row, "cells", (Number(93.4, 0.2, 2, paper["ACC"]), Number(0.2, None, 4, paper["NLL"])))
-    wanted = "KD in ACC % (93.40 for 93.70 ± 0.10, 1.5 of our own deviations away)"
-    assert short_of([row], COLUMNS[:2]) == [f"Short of the paper by more than two of its deviations: {wanted}."]
+    # 0.3 in deviations of sqrt(0.2^2 + 0.1^2).
+    wanted = told("KD in ACC % (93.40 ± 0.20 for 93.70 ± 0.10, 1.3 combined deviations away)")
+    combined = "A combined deviation is √(ours² + the paper's²)."
+    assert short_of([row], COLUMNS[:2]) == [
+        f"Short of the paper by more than two of its deviations: {wanted}. {combined}"
+    ]
     object.__setattr__(row, "cells", (Number(93.7, 0.2, 2, paper["ACC"]), Number(0.3, None, 4, paper["NLL"])))
-    assert short_of([row], COLUMNS[:2])[0].endswith("KD in NLL (0.3000 for 0.270 ± 0.004).")
+    assert short_of([row], COLUMNS[:2])[0].endswith(f"KD in NLL (0.3000 for 0.270{PLUS_MINUS}0.004).")
     object.__setattr__(row, "cells", (Number(None), Number(0.27, None, 4, paper["NLL"])))
     assert short_of([row], COLUMNS[:2]) == []

@@ -22,6 +22,8 @@ from onefold.recipe import DistillRecipe
 from onefold.recipes import cifar10, cifar100, digits
 from onefold.report import Grid, Section, collect, grids, report, sections, sentences
 from onefold.report.compare import of_paper
+from onefold.report.formats import tex
+from onefold.report.grid import MINUS, PLUS_MINUS, SIGMA
 from onefold.report.missing import missing
 from onefold.report.pictures import pictures
 from onefold.run import RunFolder
@@ -73,16 +75,16 @@ def test_rows_and_numbers(everything: Path, section: Section, tables: dict[str, 
 def test_the_papers_numbers_stand_beside_ours(tables: dict[str, Grid]) -> None:
     results = dict(tables["results"].rows)
     kd = results["KD"][1]
-    assert kd.papers == "0.270 ± 0.004"
+    assert kd.papers == f"0.270{PLUS_MINUS}0.004"
     assert kd.mean is not None
-    assert kd.difference == f"{(kd.mean - 0.270) / 0.004:+.1f} σ"
+    assert kd.difference == f"{(kd.mean - 0.270) / 0.004:+.1f}{SIGMA}".replace("-", MINUS)
     ensemble = results["ensemble of 4"][0]
     assert ensemble.papers == "94.71"
     assert ensemble.mean is not None
-    assert ensemble.difference == f"{ensemble.mean - 94.71:+.2f}"
-    assert results["single network"][0].papers == "93.05 ± 0.16"
-    assert results["BE"][4].papers == "0.011 ± 0.001"
-    assert dict(tables["corruption"].rows)["LatentBE + TDiv-SDiv"][1].papers == "1.237 ± 0.024"
+    assert ensemble.difference == f"{ensemble.mean - 94.71:+.2f}".replace("-", MINUS)
+    assert results["single network"][0].papers == f"93.05{PLUS_MINUS}0.16"
+    assert results["BE"][4].papers == f"0.011{PLUS_MINUS}0.001"
+    assert dict(tables["corruption"].rows)["LatentBE + TDiv-SDiv"][1].papers == f"1.237{PLUS_MINUS}0.024"
     assert dict(tables["ensembles"].rows)["ensemble of 3"][2].papers == "0.011"
     assert dict(tables["ensembles"].rows)["ensemble of 1"][1].papers == "0.271"  # DE-1, which is not the mean of all
     assert all(cell.paper is None for _, cells in tables["health"].rows for cell in cells)
@@ -93,10 +95,10 @@ def test_a_deviation_that_the_paper_rounds_to_nothing_is_no_unit(tmp_path: Path,
     write(tmp_path / "a", dataclasses.replace(cifar10(), distill=distill), 0, measured=False)
     (section,) = sections(collect([tmp_path])[0])
     ece = dict(grids(section)[0].rows)["AE-KD"][2]
-    assert ece.papers == "0.042 ± 0.000"
+    assert ece.papers == f"0.042{PLUS_MINUS}0.000"
     assert ece.in_deviations is None
     assert ece.mean is not None
-    assert ece.difference == f"{ece.mean - 0.042:+.3f}"
+    assert ece.difference == f"{ece.mean - 0.042:+.3f}".replace("-", MINUS)
 
 
 def test_other_recipes_are_not_compared(tmp_path: Path, write: WriteRun) -> None:
@@ -336,9 +338,9 @@ def test_markdown_csv_and_latex_have_the_same_numbers(
     paper = found("CIFAR-10", "WRN28x1", "KD + LatentBE", "DE-4")["NLL"]
     assert (float(line["paper"]), float(line["paper_deviation"])) == (paper.mean, paper.std)
     assert float(line["in_deviations"]) == ours.in_deviations
-    cell = f"{ours.text} ± {ours.spread} (paper 0.263 ± 0.003, {ours.difference})"
+    cell = f"{ours.text}{PLUS_MINUS}{ours.spread} (paper 0.263{PLUS_MINUS}0.003, {ours.difference})"
     assert cell in text["md"]
-    assert cell.replace("±", r"$\pm$").replace("σ", r"$\sigma$") in text["latex"]
+    assert tex(cell) in text["latex"]
     for grid in tables.values():
         rows = [x for x in text["md"].splitlines() if x.startswith("| ") and f"| {grid.headings[0]} " in x]
         assert rows

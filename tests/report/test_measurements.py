@@ -14,6 +14,7 @@ import pytest
 from onefold.recipe import Recipe
 from onefold.recipes import cifar10
 from onefold.report import Grid, collect, grids, sections, sentences
+from onefold.report.grid import PLUS_MINUS
 from onefold.report.pictures import pictures
 from onefold.run import RunFolder
 
@@ -78,7 +79,7 @@ def test_numbers_of_images_made_here_are_shown_beside_the_papers_but_not_counted
     for source in ("CIFAR-10-C (published)", "generated, seed 0"):
         edit(run, "corruption", source=source)
         found = tables(tmp_path)
-        assert dict(found["corruption"].rows)["LatentBE + TDiv-SDiv"][1].papers == "1.237 ± 0.024"
+        assert dict(found["corruption"].rows)["LatentBE + TDiv-SDiv"][1].papers == f"1.237{PLUS_MINUS}0.024"
         assert ("these were made here" in found["corruption"].caption) == source.startswith("generated")
         (section,) = sections(collect([tmp_path])[0])
         (said,) = [s for s in sentences(section, list(found.values())) if s.startswith("Of ")]

@@ -12,7 +12,7 @@ from onefold.report.table import Section
 Tables = Sequence[tuple[Section, Sequence[Grid], Sequence[str]]]  # a section, its tables and its sentences
 LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 LATEX |= {"^": r"\textasciicircum{}", "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "²": "$^2$"}
-LATEX |= {"σ": r"$\sigma$", "–": "--"}
+LATEX |= {"σ": r"$\sigma$", "–": "--", "\u2212": "$-$", "\u00a0": "~"}
 NOTHING = "There is no finished run to report on."
 CSV = ("data", "network", "table", "row", "column", "mean", "deviation", "paper", "paper_deviation", "in_deviations")
 
@@ -42,8 +42,7 @@ def markdown_table(grid: Grid) -> list[str]:
 
 def worded(cell: Number) -> str:
     """A number in one line."""
-    text = cell.text + (f" ± {cell.spread}" if cell.spread else "")
-    return text + (f" (paper {cell.papers}, {cell.difference})" if cell.papers and cell.mean is not None else "")
+    return cell.ours + (f" (paper {cell.papers}, {cell.difference})" if cell.papers and cell.mean is not None else "")
 
 
 def comma_separated(tables: Tables) -> str:

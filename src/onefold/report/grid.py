@@ -11,6 +11,7 @@ from onefold.paper import Entry
 from onefold.report.compare import units
 
 NONE = "–"
+PLUS_MINUS, SIGMA, MINUS = "\u00a0±\u00a0", "\u00a0σ", "\u2212"  # a number and its deviation stand on one line
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,18 @@ class Number:
 
     @property
     def text(self) -> str:
-        return NONE if self.mean is None or math.isnan(self.mean) else f"{self.mean:.{self.digits}f}"
+        if self.mean is None or math.isnan(self.mean):
+            return NONE
+        return f"{self.mean:.{self.digits}f}".replace("-", MINUS)
 
     @property
     def spread(self) -> str:
         return "" if self.deviation is None else f"{self.deviation:.{self.digits}f}"
+
+    @property
+    def ours(self) -> str:
+        """In one line."""
+        return self.text + (f"{PLUS_MINUS}{self.spread}" if self.spread else "")
 
     @property
     def papers(self) -> str:
@@ -38,9 +46,8 @@ class Number:
         if self.paper.metric.startswith("inference"):  # in whatever unit
             return f"{self.paper.mean:.3g}"
         digits = 2 if self.paper.metric == "ACC" else 1 if self.paper.metric.startswith("train") else 3
-        return f"{self.paper.mean:.{digits}f}" + (
-            f" ± {self.paper.std:.{digits}f}" if self.paper.std is not None else ""
-        )
+        deviation = "" if self.paper.std is None else f"{PLUS_MINUS}{self.paper.std:.{digits}f}"
+        return f"{self.paper.mean:.{digits}f}{deviation}"
 
     @property
     def in_deviations(self) -> float | None:
@@ -53,10 +60,18 @@ class Number:
             return ""
         counted = self.in_deviations
         if counted is not None:
-            return f"{counted:+.1f} σ"
+            return f"{counted:+.1f}{SIGMA}".replace("-", MINUS)
         if self.paper.metric.endswith("rtx3090"):  # times of another GPU
             return f"{self.paper.mean / self.mean:.3g} times as fast" if self.mean > 0 else ""
-        return f"{self.mean - self.paper.mean:+.{2 if self.paper.metric == 'ACC' else 3}f}"
+        digits = 2 if self.paper.metric == "ACC" else 3
+        return f"{self.mean - self.paper.mean:+.{digits}f}".replace("-", MINUS)
+
+    @property
+    def combined(self) -> float | None:
+        """Ours less the paper's, in deviations that have both in them; None where one of the two is not known."""
+        if self.mean is None or self.paper is None or self.paper.std is None or not self.deviation:
+            return None
+        return (self.mean - self.paper.mean) / math.hypot(self.deviation, self.paper.std)
 
 
 def number(values: Sequence[float], digits: int = 4, scale: float = 1, paper: Entry | None = None) -> Number:
