@@ -19,7 +19,7 @@ from onefold.report import COLUMNS, Grid, Number, Section, collect, grids, headi
 from onefold.report.compare import departures, of_paper
 from onefold.report.formats import markdown_table
 from onefold.report.grids import metrics_of
-from onefold.report.page import pictures_of, slug
+from onefold.report.page import pictures_of
 from onefold.report.pictures.cost import side_by_side
 from onefold.report.pictures.picture import Picture
 from onefold.report.pictures.render import save_picture
@@ -115,8 +115,8 @@ def of_runs(folders: Sequence[Path]) -> tuple[list[Section], list[str]]:
 def draw(kept: Kept) -> int:
     """Every picture as an SVG; how many there are."""
     shutil.rmtree(kept.folder / "pictures", ignore_errors=True)
-    drawn = [(picture, slug(section.title)) for section in kept.sections for picture in pictures_of(section)]
-    drawn += [(picture, slug(section.title) + SHORT) for section in kept.lines for picture in between(section)]
+    drawn = [(picture, section.slug) for section in kept.sections for picture in pictures_of(section)]
+    drawn += [(picture, section.slug + SHORT) for section in kept.lines for picture in between(section)]
     for picture, place in drawn:
         save_picture(picture, kept.folder / "pictures" / place, ("svg",))
     if (both := in_brief(kept)) is not None:
@@ -229,7 +229,7 @@ def with_paper(grid: Grid, section: Section) -> Grid:
 
 
 def shown(section: Section) -> Lines:
-    return linked(pictures_of(section), slug(section.title))
+    return linked(pictures_of(section), section.slug)
 
 
 def linked(pictures: Sequence[Picture], place: str) -> Lines:
@@ -240,7 +240,7 @@ def along_lines(section: Section) -> Lines:
     """Students of two teachers: how good they are, and what lies between their two members."""
     rows = [(row.label, metrics_of(row, METRICS)) for row in section.rows if row.first.kind == "student"]
     grid = Grid("", "Two members, and what lies between them", tuple(headings(METRICS)), tuple(rows), LINES)
-    return [*markdown_table(grid), *linked(between(section), slug(section.title) + SHORT)]
+    return [*markdown_table(grid), *linked(between(section), section.slug + SHORT)]
 
 
 def between(section: Section) -> list[Picture]:

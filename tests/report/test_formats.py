@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
 from onefold.paper import found
-from onefold.report.formats import worded
+from onefold.report import Grid, Section
+from onefold.report.formats import markdown_table, worded
 from onefold.report.grid import Number
+from onefold.report.latex import MOST, latex, split
 
 PAPER = found("CIFAR-10", "WRN28x1", "KD", "DE-4")  # accuracy 93.70 ± 0.10
 
@@ -25,3 +28,48 @@ def test_deviations_of_both_are_combined() -> None:
     assert Number(93.4, None, 2, PAPER["ACC"]).combined is None
     assert Number(93.4, 0.0, 2, PAPER["ACC"]).combined is None
     assert Number(93.4, 0.2, 2).combined is None
+
+
+def grid(columns: int, paper: bool = True) -> Grid:
+    headings = tuple(f"m_{k} ↓" for k in range(columns))
+    ours = tuple(Number(93.4 + k, 0.2, 2, PAPER["ACC"] if paper and not k else None) for k in range(columns))
+    return Grid("results", "Results", headings, (("KD & more", ours), ("none", (Number(None),) * columns)), "100%.")
+
+
+SECTION = Section("cifar10", "wrn28x1", ())
+
+
+def test_latex_has_the_papers_numbers_below_ours_and_says_so() -> None:
+    text = latex("t", [(SECTION, [grid(3)], [])], ["a_note"])
+    lines = [line.removesuffix(r"\\") for line in text.splitlines() if line.endswith(r"\\")]
+    cells = [[cell.strip() for cell in line.split(" & ")] for line in lines]
+    assert cells == [
+        ["network", r"m\_0 $\downarrow$", r"m\_1 $\downarrow$", r"m\_2 $\downarrow$"],
+        [r"KD \& more", r"93.40~$\pm$~0.20", r"94.40~$\pm$~0.20", r"95.40~$\pm$~0.20"],
+        [r"\quad\textit{paper}", r"\textit{93.70~$\pm$~0.10}", "", ""],
+        [r"\quad\textit{difference}", r"\textit{$-$3.0~$\sigma$}", "", ""],
+        ["none", "--", "--", "--"],
+    ]
+    assert r"\label{tab:cifar10-wrn28x1-results}" in text
+    assert "The paper's numbers stand in italics below ours, with the difference in its standard deviations" in text
+    for opened, closed in (("{", "}"), (r"\begin{", r"\end{")):
+        assert text.replace(r"\{", "").replace(r"\}", "").count(opened) == text.count(closed)
+    assert "The paper's" not in latex("t", [(SECTION, [grid(3, paper=False)], [])], [])
+
+
+@pytest.mark.parametrize(("columns", "sizes"), [(1, [1]), (MOST, [MOST]), (11, [6, 5]), (8, [4, 4]), (13, [5, 5, 3])])
+def test_wide_tables_are_several(columns: int, sizes: list[int]) -> None:
+    whole, parts = grid(columns), split(grid(columns))
+    assert [len(part.headings) for part in parts] == sizes
+    assert tuple(heading for part in parts for heading in part.headings) == whole.headings
+    for k, (label, cells) in enumerate(whole.rows):
+        assert all(part.rows[k][0] == label for part in parts)
+        assert tuple(cell for part in parts for cell in part.rows[k][1]) == cells
+    text = latex("t", [(SECTION, [whole], [])], [])
+    labels = re.findall(r"\\label\{([^}]*)\}", text)
+    assert len(set(labels)) == len(parts)
+
+
+def test_markdown_says_where_the_papers_numbers_stand() -> None:
+    assert any("stand in brackets behind ours" in line for line in markdown_table(grid(2)))
+    assert not any("The paper's" in line for line in markdown_table(grid(2, paper=False)))

@@ -1,4 +1,4 @@
-"""The tables as Markdown, CSV and LaTeX."""
+"""The tables as Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from onefold.report.grid import Grid, Number
 from onefold.report.table import Section
 
 Tables = Sequence[tuple[Section, Sequence[Grid], Sequence[str]]]  # a section, its tables and its sentences
-LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
-LATEX |= {"^": r"\textasciicircum{}", "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "²": "$^2$"}
-LATEX |= {"σ": r"$\sigma$", "–": "--", "\u2212": "$-$", "\u00a0": "~"}
 NOTHING = "There is no finished run to report on."
 CSV = ("data", "network", "table", "row", "column", "mean", "deviation", "paper", "paper_deviation", "in_deviations")
 
@@ -32,7 +29,8 @@ def markdown(title: str, tables: Tables, notes: Sequence[str]) -> str:
 
 def markdown_table(grid: Grid) -> list[str]:
     """A heading, the caption and the table."""
-    lines = [f"### {grid.title}", "", grid.caption, ""] if grid.caption else [f"### {grid.title}", ""]
+    caption = grid.caption + grid.where_papers_stand("in brackets behind ours")
+    lines = [f"### {grid.title}", "", caption, ""] if caption else [f"### {grid.title}", ""]
     lines.append(f"| {grid.first} | " + " | ".join(grid.headings) + " |")
     lines.append("| --- |" + " ---: |" * len(grid.headings))
     for label, cells in grid.rows:
@@ -63,23 +61,3 @@ def comma_separated(tables: Tables) -> str:
 
 def bare(heading: str) -> str:
     return heading.replace(" ↑", "").replace(" ↓", "")
-
-
-def latex(title: str, tables: Tables, notes: Sequence[str]) -> str:
-    """Tables for a document that uses the package booktabs."""
-    lines = [f"% {title}; needs \\usepackage{{booktabs}}"]
-    lines += [f"% left out: {note}" for note in notes]
-    for section, grids, _ in tables:
-        for grid in grids:
-            lines += ["", r"\begin{table}", r"\centering", f"\\caption{{{tex(section.title)}. {tex(grid.caption)}}}"]
-            lines += [f"\\begin{{tabular}}{{l{'r' * len(grid.headings)}}}", r"\toprule"]
-            lines.append(" & ".join(tex(text) for text in (grid.first, *grid.headings)) + r" \\")
-            lines.append(r"\midrule")
-            for label, cells in grid.rows:
-                lines.append(" & ".join([tex(label), *(tex(worded(cell)) for cell in cells)]) + r" \\")
-            lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    return "\n".join(lines) + "\n"
-
-
-def tex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)

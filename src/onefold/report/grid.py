@@ -95,6 +95,13 @@ class Grid:
     folded: bool = False  # on a page it is opened by who wants it
     other_images: bool = False  # than the paper's, whose numbers are then no measure of ours
 
-    @property
-    def compared(self) -> bool:
-        return any(cell.paper is not None for _, cells in self.rows for cell in cells)
+    def where_papers_stand(self, place: str) -> str:
+        """A sentence for the caption, which depends on how the table is shown; none where the paper has no such."""
+        compared = [
+            cell for _, cells in self.rows for cell in cells if cell.paper is not None and cell.mean is not None
+        ]
+        if not compared:
+            return ""
+        known = any(cell.in_deviations is not None for cell in compared)
+        unit = " in its standard deviations (σ), where it gives them" if known else ""
+        return f" The paper's numbers stand {place}, with the difference{unit}."

@@ -11,7 +11,6 @@ from onefold.report.grid import Grid, Number, number
 from onefold.report.measurements import Health
 from onefold.report.table import Column, Row, Section, headings
 
-SIGMA = " The paper's number stands below ours with the difference in its standard deviations (σ)."
 COMPACT = " Read from compact predictions, which leave these metrics as they were to within 0.00005."
 
 
@@ -29,8 +28,7 @@ def results(section: Section) -> Grid:
     if any(answer.compact for row in section.rows for answer in row.answers):
         caption += COMPACT
     lines = [(row.label, metrics_of(row, section.columns)) for row in section.rows]
-    grid = Grid("results", "Results", tuple(headings(section.columns)), tuple(lines), caption)
-    return grid if not grid.compared else Grid(grid.name, grid.title, grid.headings, grid.rows, caption + SIGMA)
+    return Grid("results", "Results", tuple(headings(section.columns)), tuple(lines), caption)
 
 
 def metrics_of(row: Row, columns: Iterable[Column]) -> tuple[Number, ...]:

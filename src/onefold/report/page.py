@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -132,7 +131,3 @@ def origins(row: Row) -> list[dict[str, Any]]:
         }
         for answer, temperature in zip(row.answers, known, strict=True)
     ]
-
-
-def slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

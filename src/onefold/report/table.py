@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,11 @@ class Section:
     @property
     def title(self) -> str:
         return f"{self.data}, {self.network}"
+
+    @property
+    def slug(self) -> str:
+        """The title, where spaces and the like cannot be."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
     @property
     def columns(self) -> tuple[Column, ...]:
