@@ -24,7 +24,7 @@ from onefold.report import Grid, Section, collect, grids, report, sections, sent
 from onefold.report.compare import of_paper
 from onefold.report.grid import MINUS, PLUS_MINUS, SIGMA
 from onefold.report.latex import split, tex
-from onefold.report.missing import missing
+from onefold.report.missing import MANY, command, missing
 from onefold.report.pictures import pictures
 from onefold.run import RunFolder
 
@@ -233,6 +233,16 @@ def test_what_is_missing_comes_with_its_command(section: Section, tmp_path: Path
     assert lacking["corrupted images"].command.startswith(f"onefold evaluate {tmp_path / 'a'} --")
     page, _ = report([tmp_path], tmp_path / "r.html")
     assert "What could not be shown" in page.read_text()
+    assert all("..." not in entry.command for entry in lacking.values())
+
+
+def test_its_command_has_all_folders_or_the_one_that_holds_them() -> None:
+    folders = [f"/runs/a b/seed-{k}" for k in range(MANY)]
+    every = " ".join(f"'{folder}'" for folder in folders)
+    assert command(folders, "--health", everybody=True) == f"onefold evaluate {every} --health"
+    folders += ["/runs/other", "/runs/other"]
+    assert command(folders, "--health", everybody=True) == "onefold evaluate /runs --health"
+    assert command(folders, "--health", everybody=False) == f"onefold evaluate {every} /runs/other --health"
 
 
 def test_figures_are_svg_and_pdf(tmp_path: Path, write: WriteRun) -> None:
