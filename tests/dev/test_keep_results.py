@@ -114,7 +114,14 @@ def test_every_table_says_the_same(runs: Path, kept: Path, tmp_path: Path) -> No
         page, _ = report([folder], tmp_path / f"{name}.csv", format="csv")
         tables.append(list(csv.DictReader(page.read_text().splitlines())))
     corruption = {"corruption", *(f"corruption-{metric}" for metric in ("acc", "nll", "ece"))}
-    assert {line["table"] for line in tables[0]} == {"results", "ensembles", "ood", "health", "costs"} | corruption
+    assert {line["table"] for line in tables[0]} == {
+        "results",
+        "ensembles",
+        "ood",
+        "ood-all",
+        "health",
+        "costs",
+    } | corruption
     assert len(tables[0]) == len(tables[1]) > 100
     for ours, theirs in zip(*tables, strict=True):
         for key, value in ours.items():

@@ -68,6 +68,23 @@ seen.tables = [...document.querySelectorAll("table.sortable")].map((table) => {
   });
   return clicked;
 });
+seen.heads = [...document.querySelectorAll("thead th")].map((head) => head.firstChild.nodeType === Node.TEXT_NODE);
+const papers = () => [...document.querySelectorAll(".paper")].filter((each) => each.offsetParent).length;
+seen.papers = [papers()];
+document.querySelectorAll("input.papers").forEach((box) => box.click());
+seen.papers.push(papers());
+seen.contents = [...document.querySelectorAll("nav a")].map((link) => [link.textContent, link.getAttribute("href")]);
+const headings = document.querySelectorAll("section h3, section details[id] > summary");
+seen.headings = [...headings].map((each) => each.textContent);
+const folded = [...document.querySelectorAll("details[id]")];
+seen.folded = folded.map((each) => each.id);
+seen.opened = folded.map((each) => {
+  location.hash = each.id;
+  dispatchEvent(new HashChangeEvent("hashchange"));
+  return each.open;
+});
+seen.bold = [...document.querySelectorAll("table[data-name=results] tr.default th, table[data-name=results] td strong")]
+  .map((each) => each.textContent);
 seen.cells = [...document.querySelectorAll("table.sortable td")].map((cell) => cell.firstChild.textContent);
 seen.ink = getComputedStyle(document.body).color;
 seen.paper = getComputedStyle(document.body).backgroundColor;
@@ -161,6 +178,7 @@ def test_tables_sort_by_a_click(page: Path, width: int) -> None:
         "corruption-nll",
         "corruption-ece",
         "ood",
+        "ood-all",
         "health",
         "costs",
     ]
@@ -180,6 +198,48 @@ def test_the_numbers_on_the_page_are_those_of_the_runs(page: Path, everything: P
     (section,) = sections(collect([everything])[0])
     cells = [cell.text for grid in grids(section) for _, row in grid.rows for cell in row]
     assert sorted(probed(page, 1280)[0]["cells"]) == sorted(cells)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_papers_numbers_are_there_for_who_asks_on_a_phone(page: Path, width: int) -> None:
+    before, after = probed(page, width)[0]["papers"]
+    assert after > 50
+    assert before == (0 if width == 390 else after)
+
+
+def test_words_of_headings_are_in_no_button(page: Path) -> None:
+    """They would be missing where a table goes on on another sheet of paper."""
+    heads = probed(page, 1280)[0]["heads"]
+    assert len(heads) > 40
+    assert all(heads)
+
+
+def test_contents_lead_everywhere(page: Path) -> None:
+    seen, _ = probed(page, 1280)
+    (section, *titles), targets = zip(*seen["contents"], strict=True)
+    assert section == "cifar10, wrn28x1"
+    assert sorted(titles) == sorted(seen["headings"])
+    ids = set(re.findall(r'id="([^"]+)"', page.read_text()))
+    assert all(target[1:] in ids for target in targets)
+    assert titles[:4] == [
+        "Results",
+        "Accuracy and likelihood for the cost of one pass",
+        "Corruption by severity",
+        "Learning curves",
+    ]
+    assert {"section-0-table-health", "section-0-table-ood-all"} < set(seen["folded"])
+    assert all(seen["opened"])
+
+
+def test_the_best_student_is_bold_and_what_onefold_does_is_tinted(page: Path, everything: Path) -> None:
+    (section,) = sections(collect([everything])[0])
+    students = section.of_kind("student")
+    best = []
+    for column in section.columns:
+        values = [value for row in students if (value := row.mean(column.key)) is not None]
+        value = max(values) if column.better == "higher" else min(values)
+        best.append(f"{column.scale * value:.{column.digits}f}")
+    assert sorted(probed(page, 1280)[0]["bold"]) == sorted(["LatentBE + TDiv-SDiv", *best])
 
 
 def test_it_goes_dark(page: Path) -> None:

@@ -154,9 +154,9 @@ def test_pictures_are_those_that_there_are_numbers_for(section: Section, tmp_pat
     names = [picture.name for picture in pictures(section)]
     assert names == [
         "cost",
-        "reliability",
-        "learning",
         "corruption",
+        "learning",
+        "reliability",
         "entropy",
         "entropy-histograms",
         "subspace",
@@ -169,7 +169,7 @@ def test_pictures_are_those_that_there_are_numbers_for(section: Section, tmp_pat
     ]
     write(tmp_path / "a", cifar10(), 0, measured=False)
     (bare,) = sections(collect([tmp_path])[0])
-    assert [picture.name for picture in pictures(bare)] == ["reliability", "learning", "diversity", "perturbation"]
+    assert [picture.name for picture in pictures(bare)] == ["learning", "reliability", "diversity", "perturbation"]
     for picture in pictures(section):
         for panel in picture.panels:
             assert re.search(r"\d", panel.description), picture.name

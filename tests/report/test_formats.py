@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 
@@ -10,9 +11,10 @@ import pytest
 from onefold.paper import found
 from onefold.report import Grid, Section
 from onefold.report.formats import markdown_table, worded
-from onefold.report.grid import Number
+from onefold.report.grid import Number, with_best
 from onefold.report.latex import MOST, latex, split
 
+ROWS = (("a", 9.0, 0.0, None), ("b", 1.0, 0.2, None), ("c", 2.0, 0.3, 1.0), ("d", math.nan, None, None))
 PAPER = found("CIFAR-10", "WRN28x1", "KD", "DE-4")  # accuracy 93.70 ± 0.10
 
 
@@ -68,6 +70,29 @@ def test_wide_tables_are_several(columns: int, sizes: list[int]) -> None:
     text = latex("t", [(SECTION, [whole], [])], [])
     labels = re.findall(r"\\label\{([^}]*)\}", text)
     assert len(set(labels)) == len(parts)
+
+
+def test_folded_tables_open_at_a_click() -> None:
+    lines = markdown_table(dataclasses.replace(grid(2), title="A & B", folded=True))
+    assert lines[:3] == ["<details>", "<summary>A &amp; B</summary>", ""]  # without the empty line it were no table
+    assert lines[-3:] == ["", "</details>", ""]
+    assert "### Results" in markdown_table(grid(2))
+    assert "<details>" not in markdown_table(grid(2))
+
+
+def test_the_best_of_some_are_marked() -> None:
+    lines = [(name, tuple(Number(value) for value in values)) for name, *values in ROWS]
+    marked = with_best(lines, ["b", "c", "d"], ["higher", "lower", "lower"])
+    assert [[cell.best for cell in cells] for _, cells in marked] == [
+        [False, False, False],
+        [False, True, False],
+        [True, False, False],
+        [False, False, False],
+    ]
+    assert not any(cell.best for _, cells in with_best(lines, ["b"], ["higher"] * 3) for cell in cells)
+    assert worded(Number(0.5, 0.1, 1, best=True)) == "**0.5**\u00a0±\u00a00.1"
+    text = "\n".join(markdown_table(Grid("r", "R", ("x", "y", "z"), marked)))
+    assert "Bold: the best of the students." in text
 
 
 def test_markdown_says_where_the_papers_numbers_stand() -> None:

@@ -269,7 +269,7 @@ def test_the_page_needs_nothing_else_and_has_the_numbers(tmp_path: Path) -> None
             assert mean is not None
             assert deviation is not None
             assert f"{mean * scale:.{digits}f}<" in text
-            assert f"± {deviation * scale:.{digits}f}<" in text
+            assert f"±&nbsp;{deviation * scale:.{digits}f}<" in text
 
 
 def test_every_picture_is_described_in_words(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from onefold.paper import Entry
 from onefold.report.answers import Answers
 from onefold.report.compare import of_paper
-from onefold.report.grid import Grid, Number, number
+from onefold.report.grid import Grid, Line, Number, number
 from onefold.report.table import Row, Section
 
-Line = tuple[str, tuple[Number, ...]]
 UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 SHORT = (("s", 0.001), ("ms", 1.0), ("µs", 1000.0))  # how many of them are a millisecond
 FIGURES = 3  # that a time is shown with

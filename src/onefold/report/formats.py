@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from html import escape
 
 from onefold.report.grid import Grid, Number
 from onefold.report.table import Section
@@ -28,19 +29,21 @@ def markdown(title: str, tables: Tables, notes: Sequence[str]) -> str:
 
 
 def markdown_table(grid: Grid) -> list[str]:
-    """A heading, the caption and the table."""
-    caption = grid.caption + grid.where_papers_stand("in brackets behind ours")
-    lines = [f"### {grid.title}", "", caption, ""] if caption else [f"### {grid.title}", ""]
+    """A heading, the caption and the table; GitHub shows one that is folded when its title is clicked on."""
+    caption = grid.about + grid.where_papers_stand("in brackets behind ours")
+    lines = ["<details>", f"<summary>{escape(grid.title)}</summary>"] if grid.folded else [f"### {grid.title}"]
+    lines += ["", caption, ""] if caption else [""]
     lines.append(f"| {grid.first} | " + " | ".join(grid.headings) + " |")
     lines.append("| --- |" + " ---: |" * len(grid.headings))
     for label, cells in grid.rows:
         lines.append("| " + " | ".join([label.replace("|", "\\|"), *(worded(cell) for cell in cells)]) + " |")
-    return [*lines, ""]
+    return [*lines, "", *(["</details>", ""] if grid.folded else [])]
 
 
 def worded(cell: Number) -> str:
     """A number in one line."""
-    return cell.ours + (f" (paper {cell.papers}, {cell.difference})" if cell.papers and cell.mean is not None else "")
+    ours = f"**{cell.text}**{cell.ours.removeprefix(cell.text)}" if cell.best else cell.ours
+    return ours + (f" (paper {cell.papers}, {cell.difference})" if cell.papers and cell.mean is not None else "")
 
 
 def comma_separated(tables: Tables) -> str:

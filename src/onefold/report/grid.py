@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from onefold.paper import Entry
@@ -22,6 +23,7 @@ class Number:
     deviation: float | None = None
     digits: int = 4
     paper: Entry | None = None
+    best: bool = False  # of the students, in its column
 
     @property
     def text(self) -> str:
@@ -82,6 +84,24 @@ def number(values: Sequence[float], digits: int = 4, scale: float = 1, paper: En
     return Number(scale * statistics.fmean(values), deviation, digits, paper)
 
 
+Line = tuple[str, tuple[Number, ...]]
+
+
+def with_best(lines: Sequence[Line], among: Collection[str], better: Sequence[str]) -> tuple[Line, ...]:
+    """The rows, the best of some in each column marked; `better` is "higher" or "lower"."""
+    marked = [list(cells) for _, cells in lines]
+    for column, way in enumerate(better):
+        known = [
+            (cells[column].mean, place)
+            for place, (label, cells) in enumerate(lines)
+            if label in among and cells[column].text != NONE
+        ]
+        if len(known) > 1:
+            _, place = (max if way == "higher" else min)(known, key=lambda each: each[0] or 0.0)
+            marked[place][column] = dataclasses.replace(marked[place][column], best=True)
+    return tuple((label, tuple(cells)) for (label, _), cells in zip(lines, marked, strict=True))
+
+
 @dataclass(frozen=True)
 class Grid:
     """A table: rows of numbers under headings. `name` is what its file or anchor is called."""
@@ -89,11 +109,17 @@ class Grid:
     name: str
     title: str
     headings: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Number, ...]], ...]
+    rows: tuple[Line, ...]
     caption: str = ""
     first: str = "network"
     folded: bool = False  # on a page it is opened by who wants it
     other_images: bool = False  # than the paper's, whose numbers are then no measure of ours
+
+    @property
+    def about(self) -> str:
+        """The caption, and what is bold."""
+        bold = any(cell.best for _, cells in self.rows for cell in cells)
+        return self.caption + (" Bold: the best of the students." if bold else "")
 
     def where_papers_stand(self, place: str) -> str:
         """A sentence for the caption, which depends on how the table is shown; none where the paper has no such."""

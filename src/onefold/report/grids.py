@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from onefold.report.compare import of_paper
 from onefold.report.corrupted import SHIFTED, by_corruption, corruption
 from onefold.report.costs import costs
-from onefold.report.grid import Grid, Number, number
+from onefold.report.grid import Grid, Number, number, with_best
 from onefold.report.measurements import Health
 from onefold.report.table import Column, Row, Section, headings
 
@@ -17,7 +17,7 @@ COMPACT = " Read from compact predictions, which leave these metrics as they wer
 def grids(section: Section) -> list[Grid]:
     """Those that there is something to say in."""
     made = [results(section), by_size(section), corruption(section), *by_corruption(section)]
-    made += [ood(section), health(section), *costs(section)]
+    made += [*ood(section), health(section), *costs(section)]
     return [grid for grid in made if grid is not None and grid.rows]
 
 
@@ -28,7 +28,8 @@ def results(section: Section) -> Grid:
     if any(answer.compact for row in section.rows for answer in row.answers):
         caption += COMPACT
     lines = [(row.label, metrics_of(row, section.columns)) for row in section.rows]
-    return Grid("results", "Results", tuple(headings(section.columns)), tuple(lines), caption)
+    marked = with_best(lines, section.labels("student"), [column.better for column in section.columns])
+    return Grid("results", "Results", tuple(headings(section.columns)), marked, caption)
 
 
 def metrics_of(row: Row, columns: Iterable[Column]) -> tuple[Number, ...]:
@@ -48,25 +49,41 @@ def by_size(section: Section) -> Grid:
     )
 
 
-def ood(section: Section) -> Grid:
-    """How well entropy and confidence tell other distributions."""
+def ood(section: Section) -> list[Grid]:
+    """How well entropy and confidence tell other distributions: one measure in brief, and all of them."""
     scores = {"entropy": "entropy", "max_probability": "max. p"}
     measures = {"auroc": ("AUROC", "↑"), "aupr": ("AUPR", "↑"), "fpr95": ("FPR95", "↓")}
     measured = [[a.measurements.ood for a in row.answers if a.measurements.ood is not None] for row in section.rows]
     names = dict.fromkeys(each.name for row in measured for one in row for each in one.sets)  # in one order for all
-    lines = []
+    brief, lines = [], []
     for row, of_row in zip(section.rows, measured, strict=True):
-        for name in names:
-            found = [each.scores for one in of_row for each in one.sets if each.name == name]
+        found = {name: [each.scores for one in of_row for each in one.sets if each.name == name] for name in names}
+        if any(found.values()):
+            auroc = [[score["entropy"]["auroc"] for score in of_set if "entropy" in score] for of_set in found.values()]
+            brief.append((row.label, tuple(map(number, auroc))))
+        for name, of_set in found.items():
             cells = [
-                number([each[score][key] for each in found if score in each], 4) for score in scores for key in measures
+                number([each[score][key] for each in of_set if score in each]) for score in scores for key in measures
             ]
-            lines += [(f"{row.label}: {name}", tuple(cells))] if found else []
+            lines += [(f"{row.label}: {name}", tuple(cells))] if of_set else []
     titles = tuple(f"{title} {arrow} {score}" for score in scores.values() for title, arrow in measures.values())
+    short = "AUROC of images of another distribution told from test images by the predictive entropy."
     caption = "Images of another distribution told from test images by the predictive entropy, and by the maximum "
     caption += "probability. AUPR: the other images are what is looked for. FPR95: the share of other images taken for "
     caption += "test images where 95% of these are."
-    return Grid("ood", "Out of distribution", titles, tuple(lines), caption, "network: images")
+    marked = with_best(brief, section.labels("student"), ["higher"] * len(names))
+    return [
+        Grid("ood", "Out of distribution", tuple(f"{name} ↑" for name in names), marked, short),
+        Grid(
+            "ood-all",
+            "Out of distribution by every score",
+            titles,
+            tuple(lines),
+            caption,
+            "network: images",
+            folded=True,
+        ),
+    ]
 
 
 def health(section: Section) -> Grid:
@@ -81,7 +98,8 @@ def health(section: Section) -> Grid:
             lines.append((f"{row.label}: {name}", cells))
     caption = "Whether averaging the members hurts: each member, the members together, and the averaged network as it "
     caption += f"is and with BatchNorm's statistics estimated again, on {' or '.join(dict.fromkeys(splits))}."
-    return Grid("health", "Averaging health check", tuple(headings(SHIFTED)), tuple(lines), caption, "network")
+    titles = tuple(headings(SHIFTED))
+    return Grid("health", "Averaging health check", titles, tuple(lines), caption, "network", folded=True)
 
 
 SPLITS = {"test": "the test split", "val": "the validation split", "train": "training images"}

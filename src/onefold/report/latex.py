@@ -46,7 +46,7 @@ def split(grid: Grid) -> list[Grid]:
 
 def table(section: Section, grid: Grid) -> list[str]:
     """One of them, with a caption and a label."""
-    caption = f"{section.title}. {grid.title}. {grid.caption}" + grid.where_papers_stand("in italics below ours")
+    caption = f"{section.title}. {grid.title}. {grid.about}" + grid.where_papers_stand("in italics below ours")
     lines = [r"\begin{table}", r"\centering", r"\small", rf"\caption{{{tex(caption.strip())}}}"]
     lines += [rf"\label{{tab:{section.slug}-{grid.name}}}", FITTED]
     lines += [rf"\begin{{tabular}}{{l{'r' * len(grid.headings)}}}", r"\toprule"]
@@ -58,7 +58,8 @@ def table(section: Section, grid: Grid) -> list[str]:
 
 def rows(label: str, cells: Sequence[Number]) -> list[str]:
     """Ours, and where the paper has numbers, these and the differences below."""
-    lines = [line([tex(label), *(tex(cell.ours) for cell in cells)])]
+    ours = [rf"\textbf{{{tex(cell.ours)}}}" if cell.best else tex(cell.ours) for cell in cells]
+    lines = [line([tex(label), *ours])]
     compared = [cell.paper is not None and cell.mean is not None for cell in cells]
     for name, texts in (
         ("paper", [cell.papers for cell in cells]),

@@ -90,6 +90,9 @@ class Section:
         """Those that some row has."""
         return tuple(column for column in COLUMNS if any(row.values.get(column.key) for row in self.rows))
 
+    def labels(self, kind: str) -> list[str]:
+        return [row.label for row in self.of_kind(kind)]
+
     def of_kind(self, kind: str) -> list[Row]:
         return [row for row in self.rows if row.first.kind == kind]
 

@@ -21,13 +21,13 @@ __all__ = ["Picture", "pictures", "unfinished_pictures"]
 
 
 def pictures(section: Section) -> list[Picture]:
-    """Those that there are numbers for, in the order they are shown. A row looks the same in all of them."""
+    """Those that there are numbers for, the most telling first. A row looks the same in all of them."""
     styles = styles_of((row.label, row.first) for row in section.rows)
     made = [
         cost_picture(section, styles),
-        reliability_picture(section),
-        learning_picture(section, styles),
         corruption_picture(section, styles),
+        learning_picture(section, styles),
+        reliability_picture(section),
         *entropy_pictures(section, styles),
         *subspace_pictures(section, styles),
         *plane_pictures(section),

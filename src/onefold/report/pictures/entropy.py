@@ -11,7 +11,7 @@ from matplotlib.figure import FigureBase
 from onefold.report.measurements import Histogram
 from onefold.report.pictures.axes import line, logarithmic, one_axes
 from onefold.report.pictures.picture import Palette, Panel, Picture
-from onefold.report.pictures.style import Style, is_default
+from onefold.report.pictures.style import Style
 from onefold.report.table import Row, Section
 
 INSIDE, OUTSIDE = Style("s0"), Style("s1", (3, 1.2))
@@ -75,7 +75,7 @@ def of_note(rows: Sequence[Row]) -> list[Row]:
     singles, ensembles, students = (
         [row for row in rows if row.first.kind == kind] for kind in ("single", "ensemble", "student")
     )
-    chosen = [row for row in students if is_default(row.first)][:1]
+    chosen = [row for row in students if row.first.is_default][:1]
     chosen = chosen or sorted(students, key=lambda row: row.mean("nll") or 0.0)[:1]
     return [*singles[:1], *ensembles[-1:], *chosen]
 

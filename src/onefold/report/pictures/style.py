@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from onefold.report.answers import DEFAULT
+
 HUES = ("s0", "s1", "s2", "s3", "s4", "s5")  # s6 is the grey of single networks
 Dashes = tuple[float, ...]
 
@@ -64,12 +66,7 @@ PERTURBATIONS: dict[str, Dashes] = {
     "ods": (3.2, 1.4, 1, 1.4, 1, 1.4),
     "gaussian": (6, 1.8),
 }
-DEFAULT = ("latentbe", "tdiv-sdiv")  # what onefold does if nothing is said: wider than the rest, and in front of it
 MARKERS = ("X", "<", ">", "p", "h", "d")  # of methods that are not in the table
-
-
-def is_default(one: Drawn) -> bool:
-    return one.kind == "student" and (one.method, one.perturbation) == DEFAULT
 
 
 def styles_of(rows: Iterable[tuple[str, Drawn]]) -> dict[str, Style]:
@@ -98,7 +95,9 @@ def styled(one: Drawn, looks: dict[str, tuple[str, str]]) -> Style:
         return SINGLE if one.kind == "single" else ENSEMBLE
     colour, marker = looks[one.method]
     dashes = PERTURBATIONS.get(one.perturbation, ())
-    return Style(colour, dashes, "*", 2.4, 8.0) if is_default(one) else Style(colour, dashes, marker)
+    if (one.method, one.perturbation) == DEFAULT:
+        return Style(colour, dashes, "*", 2.4, 8.0)  # wider than the rest, and in front of it
+    return Style(colour, dashes, marker)
 
 
 def unlike(wanted: Style, others: Sequence[Style]) -> Style:
