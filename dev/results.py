@@ -119,12 +119,12 @@ def draw(kept: Kept) -> int:
     drawn += [(picture, section.slug + SHORT) for section in kept.lines for picture in between(section)]
     for picture, place in drawn:
         save_picture(picture, kept.folder / "pictures" / place, ("svg",))
-    if (both := in_brief(kept)) is not None:
+    if (both := side_of_each(kept)) is not None:
         save_picture(both, kept.folder / "pictures", ("svg",), LARGE)
     return len(drawn) + (both is not None)
 
 
-def in_brief(kept: Kept) -> Picture | None:
+def side_of_each(kept: Kept) -> Picture | None:
     """The settings beside each other, where there are students of all of them: the picture that the README shows."""
     titled = [(title, section) for name, title in SETTINGS.items() if (section := section_of(name, kept)) is not None]
     return side_by_side(titled) if len(titled) == len(SETTINGS) else None
