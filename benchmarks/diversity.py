@@ -21,7 +21,7 @@ from onefold import Teachers
 from onefold.data import Arrays
 from onefold.engine import Job, build_network
 from onefold.engine.device import device_named, own_randomness, placed
-from onefold.engine.environment import environment
+from onefold.engine.keeping.environment import environment
 from onefold.engine.settings import settings_of
 from onefold.engine.training import prepare
 from onefold.methods import method_named, perturbation_named

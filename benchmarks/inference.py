@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import onefold
-from onefold.engine.environment import environment, now, version
+from onefold.engine.keeping.environment import environment, now, version
 from onefold.models import wrn28
 
 MEMBERS = 4

@@ -106,7 +106,7 @@ def main() -> None:
 
 def save(rows: list[dict[str, Any]], file: Path) -> None:
     from onefold.engine.device import device_named
-    from onefold.engine.environment import environment, now
+    from onefold.engine.keeping.environment import environment, now
 
     about = environment(device_named(rows[0]["found"]["device"]))
     file.write_text(json.dumps({"date": now(), "environment": about, "rows": rows}, indent=2) + "\n")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.engine.device import device_named
-from onefold.engine.environment import environment, now
+from onefold.engine.keeping.environment import environment, now
 
 WAYS = {"fast": [], "eager": ["--no-fast", "--precision", "float32"]}
 TAUGHT = ["--recipe.members", "2", "--distill.method", "latentbe", "--distill.perturbation", "tdiv-sdiv"]

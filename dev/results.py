@@ -56,6 +56,11 @@ OTHERWISE = {
     "for 0.975. The recipes have the authors' rule since; of the runs kept here one other would have been served "
     "otherwise, CIFAR-100's second teacher (epoch 187 for 179)."
 }
+DEFAULT = "LatentBE + TDiv-SDiv"
+LEGEND = (
+    "Means over runs, in italics the paper's; † short of them by more than two of the paper's deviations. The causes, "
+    "as far as they are known, are in [RESULTS.md](RESULTS.md)."
+)
 LARGE = 15.5  # points, of the letters of a picture that is shown small on a phone
 SHORT = "-lines"  # how the folders of short runs with two members end
 LINES = (
@@ -257,7 +262,7 @@ def line(*cells: str) -> str:
 
 
 def block(kept: Kept) -> str:
-    """The README's part: the students of both settings beside the paper's."""
+    """The README's part: the students of both settings with the paper's numbers beside them."""
     lines: Lines = []
     for name, title in SETTINGS.items():
         every = standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
@@ -265,14 +270,38 @@ def block(kept: Kept) -> str:
             lines += [f"{title}: no student of the paper's table is finished yet.", ""]
             continue
         single, *_, ensemble = teachers_standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
-        lines += [f"**{title}, students of four teachers**; in italics the paper's.", ""]
-        lines += table(["network", *headings(BRIEF)], 1)
+        lines += [f"**{title}, students of four teachers**", "", *table(["network", *headings(BRIEF), "runs"], 1)]
         done = [one for one in (single, ensemble, *every) if one.row is not None]
-        lines += [line(one.label, *map(beside, one.numbers(BRIEF))) for one in done]
+        lines += [line(one.label, *in_brief(one), str(one.row.networks)) for one in done if one.row is not None]
+        lines += ["", *spaced(gained(single, ensemble, done))]
         missing = [one.label for one in every if one.row is None]
-        lines += ["", *spaced([*short_of(done, METRICS), *by_nll(every), *told_of(name, done)])]
         lines += [f"Not finished yet: {', '.join(missing)}.", ""] if missing else []
+    lines += [LEGEND] if lines else []
     return "\n".join(lines).strip("\n")
+
+
+def in_brief(one: Standing) -> Lines:
+    """Ours, the paper's in italics, and a mark where ours is short of it."""
+    cells = []
+    for cell, column in zip(one.numbers(BRIEF), BRIEF, strict=True):
+        papers = "" if cell.paper is None else f" *{cell.papers.split()[0]}*"  # without its deviation
+        cells.append(f"{cell.text}{papers}{' †' if near(cell, column) is False else ''}")
+    return cells
+
+
+def gained(single: Standing, ensemble: Standing, done: Sequence[Standing]) -> Lines:
+    """A sentence on how much of what the ensemble gains over a single network the default method keeps."""
+    ours = next((one for one in done if one.label == DEFAULT), None)
+    if ours is None or single.row is None or ensemble.row is None or ours.row is None:
+        return []
+    shares = []
+    for column in BRIEF:
+        one, many, student = (standing.row.mean(column.key) for standing in (single, ensemble, ours) if standing.row)
+        if one is None or many is None or student is None or one == many:
+            continue
+        share = (student - one) / (many - one)
+        shares.append(f"{share:.0%} in {column.title.removesuffix(' %')}" if share > 0 else f"none in {column.title}")
+    return [f"Of what the ensemble gains over a single network, {DEFAULT} keeps {', '.join(shares)}."] if shares else []
 
 
 def told_of(name: str, every: Sequence[Standing]) -> Lines:

@@ -111,12 +111,14 @@ def test_evaluation_of_ensembles_is_the_mean_of_their_softmax() -> None:
         assert found == pytest.approx(expected, rel=1e-4)
         assert modes == [m.training for m in ensemble.modules()]
         assert all(torch.equal(v, before[k]) for k, v in ensemble.state_dict().items())
-    assert evaluate(list(theirs.networks), test) == evaluate(theirs, test)
+    for several in (list(theirs.networks), tuple(theirs.networks), nn.ModuleList(theirs.networks)):
+        assert evaluate(several, test) == evaluate(theirs, test)
     training = net().train()
     evaluate(training, test)
     assert training[2].training
-    with pytest.raises(ValueError, match="model: expected a network"):
-        evaluate(3, test)  # type: ignore[arg-type]
+    for nothing in (3, "net"):
+        with pytest.raises(ValueError, match="model: expected a network"):
+            evaluate(nothing, test)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -275,13 +277,18 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"method": "kd"}, "perturbation: 'tdiv-sdiv' needs a student with members"),
+        ({"method": "kd", "perturbation": "tdiv-sdiv"}, "perturbation: 'tdiv-sdiv' needs a student with members"),
         ({"method": "latentbee"}, "did you mean 'latentbe'"),
         ({"perturbation": "tdif"}, "did you mean 'tdiv'"),
-        ({"method": "supervised"}, "'supervised' has none"),
-        ({"teachers": [net()]}, "needs at least 2 teachers"),
+        ({"method": "supervised", "teachers": None, "perturbation": "tdiv"}, "'supervised' has none"),
+        ({"teachers": [net()], "perturbation": "tdiv-sdiv"}, "needs at least 2 teachers"),
         ({"teachers": None}, "teachers: 'latentbe' needs them"),
         ({"teachers": net()[1]}, "expected Teachers or a list"),
+        (
+            {"method": "supervised"},
+            "teachers: expected None for 'supervised', .* got Teachers; give None",
+        ),
+        ({"method": "supervised", "teachers": [net()]}, "teachers: expected None for 'supervised', .* got list"),
         ({"teachers": teachers(2, 4)}, "student answers 3 classes and the teachers 4"),
         ({"net": nn.Flatten}, r"net: expected a torch\.nn\.Module"),
         ({"train": data(50, 4)}, "train: labels: expected classes 0 to 2, got 12 outside"),
@@ -289,7 +296,10 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
         ({"test": data(20, 5)}, "test: labels: "),
         ({"train": None}, "train: expected a Dataset"),
         ({"train": 3}, "train: expected a Dataset"),
-        ({"train": (torch.randn(50, 1, 4, 4), torch.arange(50) % 3)}, r"space: .*InputSpace\.of"),
+        (
+            {"train": (torch.randn(50, 1, 4, 4), torch.arange(50) % 3)},
+            r"space: .*InputSpace\.standardized\(mean, std\) .*InputSpace\.of",
+        ),
         ({"train": Pairs(LONG, torch.arange(50) % 3)}, "floating-point"),
         ({"train": (torch.full((50, 1, 4, 4), torch.nan), torch.arange(50) % 3)}, "train: expected finite inputs"),
         (
@@ -372,6 +382,21 @@ def test_a_divergence_says_so_without_a_folder() -> None:
         short(teachers(), net(), data(50), lr=1e30, epochs=4)
 
 
+def test_what_is_advised_first_helps_a_network_without_norms() -> None:
+    def bare() -> nn.Module:
+        return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3))
+
+    sure = [bare() for _ in range(4)]
+    for teacher in sure:
+        teacher[4].weight.data *= 100  # type: ignore[index]
+    given: dict[str, Any] = {"perturbation": "none", "epochs": 10, "batch_size": 16, "workers": 0, "warmup_epochs": 0}
+    train = 10 * torch.randn(64, 8), torch.arange(64) % 3
+    with pytest.raises(Diverged, match=r"Clip the gradient \(clip=1\.0, .*--optim\.clip 1\)"):
+        distill(sure, bare(), train, **given)
+    found = distill(sure, bare(), train, clip=1.0, **given).model
+    assert all(bool(weight.isfinite().all()) for weight in found.parameters())
+
+
 def test_a_seed_decides_everything() -> None:
     theirs, own, train = teachers(), net(), data(50)
     models = [short(theirs, own, train, seed=seed, augment=True).model for seed in (3, 3, 4)]
@@ -388,10 +413,3 @@ def test_probabilities_are_refused_where_logits_are_wanted() -> None:
         short(teachers(), nn.Sequential(net(), nn.Softmax(-1)), data(50))
     logs = Teachers([nn.Sequential(net(), nn.LogSoftmax(-1)) for _ in range(2)])
     assert short(logs, net(), data(50), val=data(20)).metrics["count"] == 20  # as good as logits
-
-
-def test_crops_that_would_not_happen_are_refused() -> None:
-    x, y = data(50)
-    with pytest.raises(ValueError, match=r"augment: expected uint8 images to crop and flip, got torch\.float32"):
-        short(teachers(), net(), (x / 255, y), augment=True)
-    assert short(teachers(), net(), (x / 255, y)).metrics == {}

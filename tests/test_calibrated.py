@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import onefold
+from onefold.metrics import log_mean_probabilities
 from onefold.objectives import dirichlet_mean
 
 
@@ -65,6 +67,38 @@ def test_a_run_calibrated(method: str, make: Any, options: dict[str, Any]) -> No
     assert found["nll"] == pytest.approx(result.metrics["cnll"], abs=1e-6)
     assert found["ece"] == pytest.approx(result.metrics["cece"], abs=1e-6)
     assert onefold.evaluate(served, test, calibrate_on=val)["temperature"] == pytest.approx(1, abs=1e-3)
+    assert onefold.evaluate(result, test, calibrate_on=val) == pytest.approx(result.metrics, rel=1e-5)
+    again = onefold.calibrated(result)
+    assert type(again) is type(served)
+    assert torch.equal(again(test[0]), served(test[0]))
+
+
+def test_a_result_knows_how_it_predicts(tmp_path: Path) -> None:
+    """Also when it is read from its folder; softmax gives other numbers."""
+    torch.manual_seed(0)
+    train, val, test = data(96), data(99), data(40)
+    given: dict[str, Any] = {"val": val, "test": test, "epochs": 8, "batch_size": 16, "method": "proxy-end2"}
+    given["temperature"] = 1.0  # at higher ones logits are so large that the answers hardly differ
+    plain = given | {"method": "supervised"}
+    teachers, own = [onefold.distill(None, net(), train, seed=m, **plain).model for m in range(2)], net()
+    trained, found = (onefold.distill(teachers, own, train, out=tmp_path, **given) for _ in range(2))
+    for result in (trained, found):
+        assert result.predict is dirichlet_mean
+        assert onefold.evaluate(result, test, calibrate_on=val) == pytest.approx(result.metrics, rel=1e-5)
+        softmax = onefold.evaluate(result, test, predict=log_mean_probabilities)
+        assert softmax == onefold.evaluate(result.model, test)
+        assert abs(softmax["nll"] - result.metrics["nll"]) > 1e-3
+        warmer = onefold.calibrated(result, 2.0)(test[0])
+        torch.testing.assert_close(warmer, dirichlet_mean(result.model(test[0])[None]) / 2)
+        softened = onefold.calibrated(result, predict=log_mean_probabilities)(test[0])
+        torch.testing.assert_close(softened, result.model(test[0]).log_softmax(-1) / result.temperature)
+
+
+def test_a_result_without_a_temperature_is_refused() -> None:
+    result = onefold.distill(None, net(), data(32), method="supervised", epochs=1)
+    with pytest.raises(ValueError, match=r"temperature: expected a number, got None; distill\(\.\.\., val="):
+        onefold.calibrated(result)
+    assert onefold.calibrated(result, 2.0)(data(4)[0]).shape == (4, 3)
 
 
 def test_teachers_calibrated() -> None:

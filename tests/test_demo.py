@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import multiprocessing
 import os
 import signal
@@ -118,7 +119,7 @@ def test_the_page_is_whole_without_a_network(outcome: tuple[Path, list[Section],
 
 
 def test_progress_grows_from_nothing_to_all(outcome: tuple[Path, list[Section], dict[str, Recorded]]) -> None:
-    whole, worker = outcome[2]["all"], outcome[2]["demo"]
+    whole, worker = outcome[2]["demo"], outcome[2]["worker"]
     assert whole.shares == sorted(whole.shares)
     assert whole.shares[-1] == 1.0
     assert whole.titles[-1] == "14 of 14 networks"
@@ -322,7 +323,23 @@ def test_the_command_prints_the_table_and_last_the_page(
     for part in ("single network", "ensemble of 4", "KD", "LatentBE + TDiv-SDiv", "ACC %", "cECE", "ms/image"):
         assert part in told.out
     assert "1,197 test examples" in told.out
-    assert "memory" in told.err
+    lines = told.err.splitlines()
+    assert lines[:3] == [
+        "data      digits, 8 x 8 pixels, 1 channel, 10 classes",
+        "sizes     train 400, val 200, test 1,197",
+        "training  1 seed of 4 teachers and 3 students: wrn10x1, 77,562 parameters",
+    ]
+    assert lines[3].startswith(("demo", "worker", "seed 0"))
+    end = lines.index(
+        "one seed: differences between students may be noise; ± is the standard deviation over the networks of a row: "
+        "4 in single network, 1 in the others"
+    )
+    page = html.unescape((tmp_path / "out" / "report.html").read_text())
+    for sentence, label in zip(lines[end + 1 : end + 3], ("LatentBE + TDiv-SDiv", "KD"), strict=True):
+        assert sentence.startswith(label)
+        assert "NLL" in sentence
+        assert sentence in page
+    assert lines[end + 4] == "next: onefold train cifar10 --download"
 
 
 def test_the_command_repeats_as_often_as_the_function() -> None:

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -41,6 +42,21 @@ def test_evaluate_blames_inputs_and_not_the_network() -> None:
     nn.init.constant_(broken[3].bias, torch.nan)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="look for a diverged network"):
         onefold.evaluate(broken, data())
+
+
+def test_features_as_numpy_makes_them_are_no_mistake() -> None:
+    x, y = np.random.default_rng(0).standard_normal((48, 4)), np.arange(48) % 3
+    student = onefold.distill(None, nn.Linear(4, 3), (x, y), method="supervised", perturbation="none", epochs=1)
+    assert onefold.evaluate(student.model, (x, y))["count"] == 48
+
+
+def test_evaluate_says_which_split_is_empty() -> None:
+    full = torch.rand(6, 4), torch.arange(6) % 3
+    empty = TensorDataset(torch.rand(0, 4), torch.arange(0))
+    for none in (DataLoader(empty), Subset(TensorDataset(*full), [])):
+        for test, val, name in ((none, full, "test"), (full, none, "calibrate_on")):
+            with pytest.raises(ValueError, match=f"^{name}: .*expected at least one example, got none"):
+                onefold.evaluate(nn.Linear(4, 3), test, val, device="cpu")
 
 
 def test_inputs_that_a_network_can_deal_with_are_no_mistake() -> None:

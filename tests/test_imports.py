@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ LAYERS = [
     ["recipe", "run"],
     ["recipes"],
     ["engine"],
-    ["bench", "export"],
+    ["bench", "export", "loading"],
     ["api"],
     ["report"],
     ["demo", "reproduce"],
@@ -74,6 +75,22 @@ def test_imports_go_down() -> None:
         for other in imported(path) - {layer}:
             if HEIGHT.get(other, -1) >= HEIGHT[layer] or (layer, other) in FORBIDDEN:
                 wrong += [f"{path.relative_to(PACKAGE)} imports {other}"]
+    assert not wrong
+
+
+# What the engine's own files are made of: they join these, and these do not know them.
+PARTS = {"cost", "distributed", "keeping", "networks", "optim"}
+LEAVES = {"device", "progress", "settings"}
+
+
+def test_parts_of_the_engine_do_not_know_the_loop() -> None:
+    wrong = []
+    for part in PARTS:
+        for path in (PACKAGE / "engine" / part).glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("onefold.engine"):
+                    names = (node.module or "").split(".")[2:3] or [alias.name for alias in node.names]
+                    wrong += [f"{part}/{path.name} imports {name}" for name in names if name not in PARTS | LEAVES]
     assert not wrong
 
 
@@ -142,13 +159,32 @@ def test_the_compiler_is_loaded_before_anything_is_timed() -> None:
 
 def test_public_names_are_there() -> None:
     for name in onefold.__all__:
-        assert callable(getattr(onefold, name))
+        assert callable(getattr(onefold, name)) or name == "__version__"
         assert name in dir(onefold)
-    from onefold import api, ensemble
+    from onefold import api, engine, ensemble, methods, perturb
 
     assert onefold.distill is api.distill
     assert onefold.collapse is ensemble.collapse
+    assert onefold.Method is methods.Method
+    assert onefold.Result is engine.Result
+    assert onefold.InputSpace is perturb.InputSpace
     assert not hasattr(onefold, "nothing")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert onefold.__version__ == importlib.metadata.version("onefold")
+    code = """
+import importlib.metadata
+
+def nowhere(name):
+    raise importlib.metadata.PackageNotFoundError(name)
+
+importlib.metadata.version = nowhere
+import onefold
+print(onefold.__version__)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "0+unknown"
 
 
 def test_modules_are_found_without_an_import_of_their_own() -> None:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
-import pytest
-from torch import Tensor
+import dataclasses
+from typing import Any
 
-from onefold.methods import METHODS, PERTURBATIONS, Method, Perturbing, as_it_is, be, plain
+import pytest
+import torch
+from torch import Tensor, nn
+
+from onefold.ensemble import BatchEnsemble, batch_ensemble
+from onefold.methods import METHODS, PERTURBATIONS, Method, Perturbing, as_it_is, be, latent_be, plain
 from onefold.metrics import log_mean_probabilities
 from onefold.names import METHOD_NEEDS, PERTURBATION_NEEDS, check_pair
 from onefold.objectives import kd, one_to_one
@@ -24,6 +29,30 @@ def test_what_a_users_own_are_made_of_in_which_order() -> None:
         check_pair(method, perturbing, 1)
     with pytest.raises(ValueError, match="'moved' needs a student with members, and 'plain' trains a plain network"):
         check_pair(Method("plain", plain, kd), perturbing, 2)
+
+
+def headed(net: nn.Module, members: int, example: Any = None) -> BatchEnsemble:
+    """Of networks with a head only."""
+    return batch_ensemble(net, members, keep=["head"], example=example)
+
+
+def test_the_student_says_whether_it_has_members() -> None:
+    for student, expected in ((plain, False), (be, True), (latent_be, True)):
+        assert Method("mine", student, kd).has_members is expected
+        assert Method("mine", student, kd, has_members=not expected).has_members is expected
+        assert dataclasses.replace(METHODS["kd"], student=student).has_members is expected
+        assert dataclasses.replace(METHODS["be"], student=student).has_members is expected
+    check_pair(Method("mine", latent_be, one_to_one), PERTURBATIONS["tdiv-sdiv"], 2)
+    with pytest.raises(ValueError, match="no module 'head'"):
+        headed(nn.Linear(2, 2), 2)
+    assert Method("mine", headed, one_to_one).has_members
+    assert not Method("mine", headed, one_to_one, has_members=False).has_members
+
+
+def test_looking_at_a_student_leaves_no_trace() -> None:
+    before = torch.get_rng_state()
+    Method("mine", be, one_to_one)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_tables_agree_with_what_is_known_without_torch() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from onefold.api import distill, evaluate
 
-LOWEST, HIGHEST = "the temperature is 0.001, the lowest", "the temperature is 1000, the highest"
+UNTOLD, HIGHEST = "the temperature is 1, which leaves the network as it is", "the temperature is 1000, the highest"
 
 
 def data(count: int, *, shift: int = 0) -> tuple[Tensor, Tensor]:
@@ -35,8 +35,8 @@ def supervised(val: tuple[Tensor, Tensor], **more: Any) -> Any:
     return distill(None, net(), data(60), val=val, device="cpu", **given, **more)
 
 
-@pytest.mark.parametrize(("shift", "sentence"), [(0, LOWEST), (1, HIGHEST)])
-def test_a_temperature_at_a_bound_is_warned_of_once(
+@pytest.mark.parametrize(("shift", "sentence"), [(0, UNTOLD), (1, HIGHEST)])
+def test_a_temperature_that_is_not_told_is_warned_of_once(
     shift: int, sentence: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     val = data(30, shift=shift)
@@ -62,7 +62,7 @@ def test_who_listens_is_told_and_not_warned(caplog: pytest.LogCaptureFixture) ->
     supervised(data(30), progress=Listening())
     assert caplog.messages == []
     (told,) = [text for text in messages if "temperature" in text]
-    assert told.startswith(LOWEST)
+    assert told.startswith(UNTOLD)
 
 
 def test_a_temperature_within_is_no_reason_to_speak(caplog: pytest.LogCaptureFixture) -> None:
@@ -71,3 +71,4 @@ def test_a_temperature_within_is_no_reason_to_speak(caplog: pytest.LogCaptureFix
     result = supervised(mixed)
     assert caplog.messages == []
     assert 0.001 < result.temperature < 1000
+    assert result.temperature != 1

@@ -4,21 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__all__ = ["Teachers", "batch_ensemble", "calibrated", "collapse", "distill", "evaluate", "subnetwork"]
+__all__ = [
+    "InputSpace",
+    "Method",
+    "Result",
+    "Teachers",
+    "__version__",
+    "batch_ensemble",
+    "calibrated",
+    "collapse",
+    "distill",
+    "evaluate",
+    "load",
+    "subnetwork",
+]
 
 if TYPE_CHECKING:
-    from onefold.api import distill, evaluate
+    from onefold.api import calibrated, distill, evaluate
+    from onefold.engine import Result
     from onefold.ensemble import Teachers, batch_ensemble, collapse, subnetwork
-    from onefold.metrics import calibrated
+    from onefold.loading import load
+    from onefold.methods import Method
+    from onefold.perturb import InputSpace
+
+    __version__: str
 else:
-    HOMES = {"distill": "api", "evaluate": "api", "calibrated": "metrics"}
+    HOMES = {"calibrated": "api", "distill": "api", "evaluate": "api", "load": "loading"}
+    HOMES |= {"InputSpace": "perturb", "Method": "methods", "Result": "engine"}
 
     def __getattr__(name: str) -> object:
         """The public names and the modules, imported when they are first asked for: torch alone takes seconds."""
-        import importlib
+        import importlib.metadata
         import importlib.util
 
-        if name in __all__:
+        if name == "__version__":
+            try:
+                found = importlib.metadata.version("onefold")
+            except importlib.metadata.PackageNotFoundError:  # a copy of the source alone
+                found = "0+unknown"
+        elif name in __all__:
             found = getattr(importlib.import_module(f"onefold.{HOMES.get(name, 'ensemble')}"), name)
         elif not name.startswith("_") and importlib.util.find_spec(f"onefold.{name}") is not None:
             found = importlib.import_module(f"onefold.{name}")

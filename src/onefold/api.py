@@ -11,26 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from onefold.data import Arrays, Augmentation, CropFlip, Loader, Split, as_split, loader_for
+from onefold.data.examples import first_dtype
 from onefold.data.trace import trace
 from onefold.engine import Job, Progress, Result, Settings, conduct
 from onefold.engine.device import device_named, placed
-from onefold.engine.distributed import World, device_here, world_here
+from onefold.engine.distributed import World, device_here, rank_here, world_here
 from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.engine.evaluate import answered, streamed
-from onefold.engine.event_files import check_log
-from onefold.engine.factories import OptimizerFactory, SchedulerFactory
+from onefold.engine.keeping.event_files import check_log
 from onefold.engine.kept import kept
 from onefold.engine.loop import ODD, refuse_inputs
+from onefold.engine.optim.factories import OptimizerFactory, SchedulerFactory
 from onefold.engine.preflight import check_finite_inputs
 from onefold.engine.progress import LOG, listening, noting
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
-from onefold.methods import Method, Perturbing, method_named, perturbation_named
+from onefold.methods import Method, Perturbing, method_named, own_perturbation, perturbation_named
+from onefold.metrics import calibrated as divided
 from onefold.metrics import fit_temperature, log_mean_probabilities, warning_of_temperature
 from onefold.names import check_pair
 from onefold.perturb import PIXELS, InputSpace
@@ -49,7 +51,7 @@ def distill(
     val: object = None,
     test: object = None,
     method: str | Method = "latentbe",
-    perturbation: str | Perturbing = "tdiv-sdiv",
+    perturbation: str | Perturbing | None = None,
     epochs: int = 200,
     temperature: float = 4.0,
     alpha: float = 1.0,
@@ -73,6 +75,7 @@ def distill(
     fast: bool = True,
     compile: bool = False,
     eval_every: int = 1,
+    eval_last: int = 1,
     diversity_every: int | None = None,
     workers: int | None = None,
     device: str | torch.device = "auto",
@@ -89,25 +92,49 @@ def distill(
             if torch draws it.
         train, val, test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y). With `val` the
             best epoch is served and a temperature fitted; `test` is what the metrics are of.
+        method: "latentbe" (each member learns one teacher, and their average is served), "be" (the members are served,
+            each in a pass of its own), "kd" (the network learns the teachers' mean), "aekd" (their mean, weighted for
+            each example), "proxy-end2" (how much they disagree, too), "supervised" (the labels alone), or a `Method`.
+        perturbation: what is done to inputs before teachers and student are asked: "none", "gaussian" (noise), "ods" (a
+            step that changes a teacher's answer in a random way), "confods" (a shorter one where that teacher is less
+            sure), "tdiv" (a step to where two teachers disagree), "tdiv-sdiv" (and the student's members do not yet),
+            or a `Perturbing` of `onefold.methods`. If nothing is said, "tdiv-sdiv" for a student with members and at
+            least two teachers, else "none".
+        epochs: how often `train` is gone through.
+        temperature: tau, by which the logits of teachers and student are divided in the loss; the one that is fitted on
+            `val` is another.
+        alpha: share of the teachers in the loss, the rest being the labels'; "proxy-end2" has no labels.
+        cap: largest weight of one teacher in "aekd", from 1/M to 1.
         lr, weight_decay: 0.1 and 5e-4; with an `optimizer` of your own those that it is made with, or 5e-4 where it has
             no decay.
+        momentum: of SGD, where there is no `optimizer` of your own.
         batch_size: 128, or that of a `DataLoader`.
-        warmup_epochs: 5, or a tenth of the epochs where that is less.
+        drop_last: leave out the last batch of an epoch where it is not full.
+        warmup_epochs: in which the rate rises from a hundredth; 5, or a tenth of the epochs where that is less.
+        label_smoothing: share of a label that is spread over all classes, in "supervised".
+        seed: what the order of examples, crops, members' factors and perturbations are drawn from.
         augment: random crops and flips of uint8 images; a Dataset may bring its own transforms.
-        space: where perturbed inputs live; `InputSpace.of(x)` for inputs that are not images in [0, 1].
+        space: where perturbed inputs live, if they are not images in [0, 1]: `InputSpace.standardized(mean, std)` for
+            images that were normalised, `InputSpace.of(x)` for features.
         optimizer: makes an optimizer of parameter groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; SGD with
             Nesterov momentum if left out. It may be called twice. The groups carry `lr` and `weight_decay`: members'
             factors have rates of their own.
         scheduler: makes a scheduler of the optimizer, stepped once a step and never by the epoch; warm-up and cosine
             if left out. ReduceLROnPlateau is stepped after every evaluation, with the NLL of `val`, or with its
             accuracy in mode "max".
+        clip: largest norm of the gradient; if left out, any.
         accumulate: parts a batch is worked through in, where it does not fit at once.
         ema: decay of a moving average of the weights, which is then what is evaluated and served.
         precision: "float32", "bf16" (autocast), or "auto": bf16 on a GPU that has it.
         fast: on a GPU, run the networks in few kernels and the step in one CUDA graph; what cannot be done so runs as
             it is, and says so.
+        compile: compile the step with torch.compile, which takes the place of the few kernels of `fast`.
+        eval_every: epochs between two evaluations on `val`.
+        eval_last: epochs at the end that are evaluated each.
         diversity_every: epochs between two looks at the members' diversity, which go into the log of `out`; 0 for none,
             and if nothing is said, as often as costs little.
+        workers: processes that read a Dataset; one a core, at most 8, if nothing is said.
+        device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N".
         spread_teachers: under torchrun, whether each process holds some of the teachers only; if nothing is said, where
             all of them do not fit. `batch_size` is that of all processes together.
         out: a run folder. The same call goes on from what is there; one with other settings, data or teachers is
@@ -123,11 +150,14 @@ def distill(
     """
     check_log(log, out)
     check_progress(progress)
-    method, perturbation = method_named(method), perturbation_named(perturbation)
+    method = method_named(method)
+    perturbation = None if perturbation is None else perturbation_named(perturbation)
     if not isinstance(net, nn.Module):
         raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
     asked = given_teachers(teachers, method)
-    check_pair(method, perturbation, 1 if asked is None else asked.members)
+    members = 1 if asked is None else asked.members
+    perturbation = perturbation or own_perturbation(method, members)
+    check_pair(method, perturbation, members)
     splits: dict[str, Split | None] = {
         name: None if split is None else as_split(split, name)
         for name, split in {"train": train, "val": val, "test": test}.items()
@@ -160,14 +190,12 @@ def distill(
         fast=fast,
         compile=compile,
         eval_every=eval_every,
+        eval_last=eval_last,
         diversity_every=diversity_every,
     )
     crops = (CropFlip() if augment else None) if isinstance(augment, bool) else augment
-    if crops is not None and isinstance(splits["train"], Arrays) and not splits["train"].images:
-        raise ValueError(
-            f"augment: expected uint8 images to crop and flip, got {splits['train'].x.dtype}; give uint8, or a Dataset "
-            "with transforms of its own"
-        )
+    if crops is not None:
+        check_crops(crops, splits["train"])
     for name, asked_for in {"augment": crops, "drop_last": drop_last}.items():
         if asked_for and isinstance(splits["train"], DataLoader):
             raise ValueError(
@@ -202,22 +230,33 @@ def distill(
 
 
 def evaluate(
-    model: nn.Module | Teachers | Sequence[nn.Module],
+    model: nn.Module | Sequence[nn.Module] | Result,
     test: object,
     calibrate_on: object = None,
     batch_size: int = 512,
     device: str | torch.device = "auto",
     *,
-    predict: Prediction = log_mean_probabilities,
+    predict: Prediction | None = None,
     workers: int | None = None,
 ) -> dict[str, float]:
     """Accuracy, likelihood and calibration on `test`: {"acc", "nll", "ece", "brier", ...}.
 
-    With `calibrate_on` (validation data) also the "temperature" fitted there, and "cnll" and "cece" at it. Teachers
-    and batch ensembles answer with the mean of their members' softmax; `predict` is for models that answer otherwise,
-    such as `onefold.objectives.dirichlet_mean` for a Proxy-EnD2 student.
+    Args:
+        model: a result of `distill`, a network, a student, or teachers: `Teachers`, or a list of networks.
+        test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y).
+        calibrate_on: validation data, likewise. With them the answer also has the "temperature" fitted there, and
+            "cnll" and "cece" of `test` at it.
+        batch_size: of examples that are asked about at once; a `DataLoader` has its own.
+        device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N". The model goes there, and back.
+        predict: the one answer, from logits `[M, B, K]`. If left out that of a result's method; else the softmax, of
+            teachers and batch ensembles the mean of their members'. Where only the network of a Proxy-EnD2 student is
+            given, it is `onefold.objectives.dirichlet_mean`.
+        workers: processes that read a Dataset; one a core, at most 8, if nothing is said.
     """
-    module = Teachers(model) if isinstance(model, list | tuple) else model
+    if isinstance(model, Result):
+        predict, model = model.predict if predict is None else predict, model.model
+    predict = log_mean_probabilities if predict is None else predict
+    module = as_teachers(model) or model
     if not isinstance(module, nn.Module):
         raise ValueError(f"model: expected a network, teachers or a student, got {type(module).__name__}")
     place = device_named(device)
@@ -231,10 +270,41 @@ def evaluate(
         temperature: float | None = None
         if calibrate_on is not None:
             labels, logits = kept(answered(ensemble, predict, loaders["calibrate_on"]))
+            if not len(labels):
+                raise ValueError("calibrate_on: expected at least one example, got none; give some, or leave it out")
             temperature = fit_temperature(logits, labels)
-            if (warning := warning_of_temperature(temperature)) is not None and not world_here().rank:
+            if (warning := warning_of_temperature(temperature)) is not None and rank_here() == 0:
                 LOG.warning(warning)
         return streamed(answered(ensemble, predict, loaders["test"]), temperature)
+
+
+def calibrated(
+    model: nn.Module | Result,
+    temperature: float | None = None,
+    example: Tensor | None = None,
+    *,
+    predict: Prediction | None = None,
+) -> nn.Module:
+    """A copy of a model that answers logits / T `[B, K]`; the model itself is left as it is.
+
+    Where a network's answer certainly is what its last `nn.Linear` gives, that layer's weight and bias are divided by
+    T, and the copy has the model's class and state dict keys. It is certain when a symbolic trace of the forward pass
+    says so, or, for a network that cannot be traced, when on the `example` the network returns the very tensor that
+    the layer made. Otherwise the copy comes inside a module that divides.
+
+    Args:
+        model: a result of `distill`, a network, a student, or `Teachers`. Of those with members the logits are the log
+            of the mean of their softmax, to which their temperature is fitted.
+        temperature: T; if left out, that of the result.
+        example: a batch of inputs, on which a network with a divided layer is compared with the model, too.
+        predict: the one answer, from logits `[M, B, K]`, as in `onefold.evaluate`; if left out, that of the result.
+    """
+    if isinstance(model, Result):
+        temperature = model.temperature if temperature is None else temperature
+        if predict is None and model.predict is not log_mean_probabilities:  # what one network's logits are without
+            predict = model.predict
+        model = model.model
+    return divided(model, temperature, example, predict=predict)
 
 
 @contextlib.contextmanager
@@ -260,6 +330,18 @@ def batch_size_for(train: Split, given: int | None, world: World) -> int:
             "give the Dataset instead of the DataLoader"
         )
     return own * world.size
+
+
+def check_crops(crops: Augmentation, train: Split) -> None:
+    """Refuses crops that would not happen: those of `CropFlip` are of pixels alone."""
+    if isinstance(train, DataLoader) or not (isinstance(train, Arrays) or isinstance(crops, CropFlip)):
+        return
+    found = first_dtype(train)
+    if found is not None and found.is_floating_point:
+        raise ValueError(
+            f"augment: expected uint8 images to crop and flip, got {found}; give uint8, or a Dataset with transforms "
+            "of its own"
+        )
 
 
 def check_progress(progress: object) -> None:
@@ -298,16 +380,28 @@ def as_ensemble(module: nn.Module) -> Ensemble:
 
 
 def given_teachers(teachers: Teachers | Sequence[nn.Module] | nn.ModuleList | None, method: Method) -> Teachers | None:
-    """The teachers, where the method asks them."""
+    """The teachers that the method asks, if it asks any."""
     if not method.needs_teachers:
+        if teachers is not None:
+            raise ValueError(
+                f"teachers: expected None for '{method.name}', which asks none, got {type(teachers).__name__}; give "
+                "None, or a method that learns from them, such as 'latentbe'"
+            )
         return None
     if teachers is None:
         raise ValueError(f"teachers: '{method.name}' needs them, got None; give trained networks, or onefold.Teachers")
-    if isinstance(teachers, Teachers):
-        return teachers
-    if not isinstance(teachers, Sequence | nn.ModuleList):
+    if (found := as_teachers(teachers)) is None:
         raise ValueError(f"teachers: expected Teachers or a list of networks, got {type(teachers).__name__}")
-    return Teachers(list(teachers))
+    return found
+
+
+def as_teachers(networks: object) -> Teachers | None:
+    """Several networks as teachers; None for what is no list of any."""
+    if isinstance(networks, Teachers):
+        return networks
+    if isinstance(networks, str) or not isinstance(networks, Sequence | nn.ModuleList):
+        return None
+    return Teachers(list(networks))
 
 
 def placed_teachers(
@@ -334,4 +428,4 @@ def record(job: Job) -> dict[str, Any]:
         described["optim"]["batch_size"] = OptimRecipe.batch_size
     splits = {"train": job.train, "val": job.val, "test": job.test}
     described["splits"] = {name: None if split is None else trace(split) for name, split in splits.items()}
-    return described | {"augment": repr(job.augment), "space": repr(job.space), "device": str(job.device)}
+    return described | {"augment": repr(job.augment), "space": job.space.described, "device": str(job.device)}

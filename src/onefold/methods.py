@@ -5,17 +5,19 @@ Nothing else distinguishes one method from another. A `Method` of your own goes 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from onefold.ensemble import BatchEnsemble, Plain, batch_ensemble, collapse
 from onefold.metrics import log_mean_probabilities
-from onefold.names import METHOD_NEEDS, PERTURBATION_NEEDS, named
+from onefold.names import METHOD_NEEDS, PERTURBATION_NEEDS, misfit, named
 from onefold.objectives import aekd, cross_entropy, dirichlet_mean, kd, one_to_one, proxy_end2
 from onefold.perturb import confods, gaussian, none, ods, tdiv, tdiv_sdiv
 from onefold.types import Ensemble, Prediction
@@ -56,6 +58,8 @@ class Method:
     objective: a function of student logits, teacher logits and labels; further keywords are hyperparameters.
     serve: what is evaluated and deployed in the end.
     predict: the one answer, from its logits.
+    needs_teachers: whether the objective asks them.
+    has_members: seen in a student of a small network; what is said here counts only where none can be made.
     """
 
     name: str
@@ -64,7 +68,11 @@ class Method:
     serve: Callable[[AnyStudent], Ensemble] = as_it_is
     predict: Prediction = log_mean_probabilities
     needs_teachers: bool = True
-    has_members: bool = False
+    has_members: bool = True  # if it cannot be seen: TDiv-SDiv refuses a plain student by itself, once there is one
+
+    def __post_init__(self) -> None:
+        with contextlib.suppress(Exception):  # a student that is made of other networks only may raise anything
+            object.__setattr__(self, "has_members", tiny(self, 2).members > 1)
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,12 @@ PERTURBATIONS = {
 }
 
 
+def tiny(method: Method, members: int) -> AnyStudent:
+    """A student of the method, whatever it is made of."""
+    with torch.random.fork_rng(devices=[]):
+        return method.student(nn.Linear(2, 2), members, torch.zeros(2, 2))
+
+
 def method_named(method: str | Method) -> Method:
     return method if isinstance(method, Method) else named("method", method, METHODS)
 
@@ -122,6 +136,12 @@ def perturbation_named(perturbation: str | Perturbing) -> Perturbing:
     if isinstance(perturbation, Perturbing):
         return perturbation
     return named("perturbation", perturbation, PERTURBATIONS)
+
+
+def own_perturbation(method: Method, teachers: int) -> Perturbing:
+    """What a method is trained with where nothing is said: TDiv-SDiv, or no perturbation where that makes no sense."""
+    paper = PERTURBATIONS["tdiv-sdiv"]
+    return paper if misfit(method, paper, teachers) is None else PERTURBATIONS["none"]
 
 
 def with_hyperparameters(function: Callable[..., Tensor], **hyperparameters: Any) -> Callable[..., Tensor]:

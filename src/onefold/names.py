@@ -83,24 +83,28 @@ def perturbation_needs(name: str) -> PerturbationNeeds:
     return named("perturbation", name, PERTURBATION_NEEDS)
 
 
-def check_pair(method: AnyMethod, perturbation: AnyPerturbation, members: int) -> None:
-    """Refuses a perturbation that makes no sense for the method."""
+def misfit(method: AnyMethod, perturbation: AnyPerturbation, members: int) -> str | None:
+    """Why a perturbation makes no sense for the method and so many teachers, if it makes none."""
     if perturbation.teachers and not method.needs_teachers:
-        raise ValueError(
-            f"perturbation: '{perturbation.name}' asks the teachers, and '{method.name}' has none; "
-            "use 'none' or 'gaussian'"
-        )
+        return f"'{perturbation.name}' asks the teachers, and '{method.name}' has none; use 'none' or 'gaussian'"
     if perturbation.needs_members and not method.has_members:
-        raise ValueError(
-            f"perturbation: '{perturbation.name}' needs a student with members, and '{method.name}' trains a plain "
+        return (
+            f"'{perturbation.name}' needs a student with members, and '{method.name}' trains a plain "
             "network; use --distill.perturbation none (perturbation='none' in Python), 'tdiv', which asks only the "
             "teachers, or the method 'latentbe'"
         )
     if method.needs_teachers and members < perturbation.teachers:
-        raise ValueError(
-            f"perturbation: '{perturbation.name}' needs at least {perturbation.teachers} teachers, got {members}; "
+        return (
+            f"'{perturbation.name}' needs at least {perturbation.teachers} teachers, got {members}; "
             "use --distill.perturbation none (perturbation='none' in Python), or train more teachers"
         )
+    return None
+
+
+def check_pair(method: AnyMethod, perturbation: AnyPerturbation, members: int) -> None:
+    """Refuses a perturbation that makes no sense for the method."""
+    if (reason := misfit(method, perturbation, members)) is not None:
+        raise ValueError(f"perturbation: {reason}")
 
 
 def named(what: str, name: str, table: dict[str, Entry]) -> Entry:

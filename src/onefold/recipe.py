@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from onefold.names import check_pair, method_needs, perturbation_needs
+
+Part = TypeVar("Part")
+WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number", NoneType: "null"}
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,13 @@ class OptimRecipe:
     lr: float = 0.1
     """learning rate after the warm-up"""
     momentum: float = 0.9
+    """share of the last step that goes on in the next, as Nesterov has it"""
     weight_decay: float = 5e-4
     """lambda: decay of the weights, and pull of LatentBE's factors toward one"""
     batch_size: int = 128
     """examples a step, over all processes"""
     warmup_epochs: float = 5
+    """epochs in which the learning rate grows to lr"""
     warmup_start: float = 0.01
     """first learning rate, as a share of lr"""
     drop_last: bool = False
@@ -112,7 +119,7 @@ class Recipe:
     eval_last: int = 1
     """epochs at the end that are evaluated each"""
     diversity_every: int | None = None
-    """epochs between two looks at the members' diversity; 0 for none, if nothing is said as often as costs little"""
+    """epochs between two looks at the members' diversity; 0 for none; if nothing is said, as often as costs little"""
 
     def __post_init__(self) -> None:
         for name, value in leaves(self).items():
@@ -158,26 +165,54 @@ def leaves(recipe: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def differences(one: Recipe, other: Recipe) -> list[str]:
-    """What differs between two recipes, a line each."""
-    a, b = leaves(one), leaves(other)
-    return [f"{name}: {a[name]!r} -> {b[name]!r}" for name in a if a[name] != b[name]]
-
-
 def to_dict(recipe: Recipe) -> dict[str, Any]:
     return dataclasses.asdict(recipe)
 
 
 def from_dict(record: dict[str, Any]) -> Recipe:
-    """A recipe from its JSON; unknown fields are refused by name."""
-    parts = {"data": DataRecipe, "optim": OptimRecipe, "distill": DistillRecipe, "parallel": ParallelRecipe}
-    record = dict(record)
-    for name, cls in (*parts.items(), ("", Recipe)):
-        fields = {f.name for f in dataclasses.fields(cls)}
-        values = record.get(name, {}) if name else record
-        extra = sorted(set(values) - fields)
-        if extra:
-            raise ValueError(f"recipe: unknown fields {', '.join(extra)}; it was written by another version")
-        if name:
-            record[name] = cls(**values)
-    return Recipe(**record)
+    """A recipe from its JSON; what is missing, unknown or of another type is refused by name."""
+    return part_of(Recipe, record)
+
+
+def part_of(cls: type[Part], record: Any, prefix: str = "") -> Part:
+    """A dataclass from its JSON; fields that have a default may be missing."""
+    if not isinstance(record, dict):
+        where = f"recipe: {prefix[:-1]}" if prefix else "recipe"
+        raise ValueError(f"{where}: expected a JSON object, got {shown(record)}")
+    hints, values = get_type_hints(cls), {}
+    extra = sorted(set(record) - set(hints))
+    if extra:
+        listed = ", ".join(f"{prefix}{name}" for name in extra)
+        raise ValueError(f"recipe: unknown fields {listed}; it was written by another version")
+    for entry in dataclasses.fields(cast(Any, cls)):
+        hint, name = hints[entry.name], f"{prefix}{entry.name}"
+        if entry.name not in record:
+            if entry.default is entry.default_factory is dataclasses.MISSING:
+                raise ValueError(f"recipe: expected a {name}, got none")
+        elif dataclasses.is_dataclass(hint):
+            values[entry.name] = part_of(cast(type[Any], hint), record[entry.name], f"{name}.")
+        elif fits(record[entry.name], hint):
+            values[entry.name] = record[entry.name]
+        else:
+            raise ValueError(f"recipe: {name}: expected {in_words(hint)}, got {shown(record[entry.name])}")
+    return cls(**values)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value of JSON is of a type: a whole number is a number, too, and true is none."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    options = get_args(hint) or (hint,)
+    if isinstance(value, bool):
+        return bool in options
+    return isinstance(value, options) or (isinstance(value, int) and float in options)
+
+
+def in_words(hint: Any) -> str:
+    options = get_args(hint) if get_origin(hint) is Literal else [WORDS[option] for option in get_args(hint) or (hint,)]
+    return " or ".join(filter(None, (", ".join(options[:-1]), options[-1])))
+
+
+def shown(value: Any) -> str:
+    """As it stands in the file, cut where it is long."""
+    return json.dumps(value, default=repr)[:80]

@@ -36,7 +36,7 @@ FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by
 FREE |= {"run.network_file", "run.data_place"}
 NETWORKS = ("network", "run.network")
 ADDED = {"eval_last": 1}  # fields that recipes did not always have, and what was done then
-CONTENT, EXAMPLES = "run.network_content", "run.data_content."
+CONTENT, EXAMPLES, STANDARDIZED = "run.network_content", "run.data_content.", "run.standardized"
 TAUGHT = "run.teachers_trained."  # for reports; it is the teachers' weights that are compared
 DATA, PLACE = ("data.source", "run.data"), "run.data_place"
 RATES = "run.optimizer.groups"
@@ -348,7 +348,8 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         return f"{shown(before, name)} -> {shown(now, name)}"
 
     different = [n for n in {**before, **now} if not same(n, before.get(n, MISSING), now.get(n, MISSING))]
-    different = [n for n in different if not n.startswith(EXAMPLES) or (n in before and n in now)]  # others do not say
+    since = (EXAMPLES, STANDARDIZED)  # which folders did not always say
+    different = [n for n in different if not n.startswith(since) or (n in before and n in now)]
     teacher = before.get("run.kind") == now.get("run.kind") == "teacher"
     if before.get(PLACE) is not None and before[PLACE] == now.get(PLACE):
         different = [n for n in different if n not in DATA]  # the same file by another path

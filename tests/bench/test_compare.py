@@ -11,7 +11,7 @@ import torch
 from onefold.bench.cases import Case, cases_for, networks_of, pictures, rows_of
 from onefold.bench.compare import compare
 from onefold.bench.timing import in_turn, round_seconds
-from onefold.engine.counting import count_forward
+from onefold.engine.cost.counting import count_forward
 
 CPU = torch.device("cpu")
 

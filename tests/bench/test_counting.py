@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from onefold.engine.counting import count_forward
+from onefold.engine.cost.counting import count_forward
 from onefold.models import resnet18_small, resnet50, wrn28
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from onefold.bench.floor import Rates, floor_of, measure_rates
-from onefold.engine.counting import Forward, Operation
+from onefold.engine.cost.counting import Forward, Operation
 
 FORWARD = Forward((Operation("a", 1000, 10, 10), Operation("b", 20, 100, 100)))
 

@@ -15,7 +15,7 @@ from onefold.bench.memory import forget_peak, peak_bytes
 from onefold.data import load
 from onefold.data.statistics import Statistics
 from onefold.engine import build_network
-from onefold.engine.memory import FRAGMENTS, memory, saved_bytes
+from onefold.engine.cost.memory import FRAGMENTS, memory, saved_bytes
 from onefold.methods import method_named
 from onefold.models import mlp
 from onefold.recipes import recipe_named
@@ -52,8 +52,8 @@ def test_the_memory_grows_with_the_batch_and_the_members() -> None:
 @pytest.mark.parametrize("network", ["wrn28x1", "wrn28x4"])
 def test_on_a_gpu_it_is_near_what_was_measured(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The records' peaks, which have 45,000 images of 3,072 bytes in them."""
-    monkeypatch.setattr("onefold.engine.memory.device_named", lambda _: torch.device("cuda"))
-    monkeypatch.setattr("onefold.engine.memory.precision_on", lambda *_: "bf16")
+    monkeypatch.setattr("onefold.engine.cost.memory.device_named", lambda _: torch.device("cuda"))
+    monkeypatch.setattr("onefold.engine.cost.memory.precision_on", lambda *_: "bf16")
     record = json.loads((RECORDS / f"2026-11-16-h200-{network}.json").read_text())
     measured = {row["step"]: 1e9 * row["memory_gb"] - 45_000 * 3_072 for row in record["rows"]}
     statistics = Statistics((0.5,) * 3, (0.25,) * 3)

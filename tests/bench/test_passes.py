@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from onefold.data import Arrays
-from onefold.engine.counting import Counter, count_forward
-from onefold.engine.passes import passes_of, served_members
+from onefold.engine.cost.counting import Counter, count_forward
+from onefold.engine.cost.passes import passes_of, served_members
 from onefold.engine.settings import Settings
 from onefold.engine.training import Job, prepare
 from onefold.ensemble import Teachers

@@ -16,7 +16,7 @@ from onefold.bench.plan import Phase, Times, Work, evaluations, phase_of, times_
 from onefold.bench.stand_in import Examples, examples_for
 from onefold.bench.stepping import stepping
 from onefold.engine import build_network
-from onefold.engine.counting import count_forward
+from onefold.engine.cost.counting import count_forward
 from onefold.engine.training import Training
 from onefold.recipe import Recipe
 from onefold.recipes import digits, recipe_named

@@ -55,7 +55,8 @@ def test_bench_keeps_what_it_has_measured(tmp_path: Path, capsys: Capture, monke
     words = ["bench", "--device", "cpu", "--network", "wrn10x1", "--batch", "2", "--steps", "1", "--out", str(out)]
     assert main(words) != 0
     said = capsys.readouterr()
-    assert "wrn10x1 supervised, one" in said.out
+    assert "wrn10x1, batches of 2" in said.out
+    assert "supervised, one" in said.out
     assert "CUDA out of memory" in said.err
     assert f"written: {part}" in said.err
     assert [row["step"] for row in json.loads(part.read_text())["rows"]] == ["supervised, one"]

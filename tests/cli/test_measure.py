@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ def test_all(runs: tuple[Path, Path], tmp_path: Path, capsys: Capture, monkeypat
     told = capsys.readouterr()
     assert "DE-1" in told.out
     assert "holds teachers, which share no weights" in told.err
+    check_what_is_told(student, told.out, told.err)
     for name in NAMES:
         assert read(student, name)["version"] == 1
     for name in ("first-2/corruption", "first-2/costs", "first-2/ood", "members"):
@@ -77,6 +79,48 @@ def test_all(runs: tuple[Path, Path], tmp_path: Path, capsys: Capture, monkeypat
     assert main(words) == 0
     assert capsys.readouterr().err.count("stored already") == 8
     assert before == {path: path.stat().st_mtime_ns for path in student.glob("measurements/*")}
+
+
+def check_what_is_told(student: Path, out: str, err: str) -> None:
+    """The numbers in the files of the run."""
+    for title in ("Averaging health check", "Run time", "Corrupted test images", "Out of distribution", "on the line"):
+        assert out.count(title) == 1
+    health, line = read(student, "health"), read(student, "subspace")
+    ways = [*health["members"], health["ensemble"], health["collapsed"], health["collapsed_reestimated"]]
+    for metrics in ways:
+        assert f"{100 * metrics['acc']:.2f}" in out
+        assert re.search(rf" {metrics['nll']:.4f} +{metrics['ece']:.4f} ", out)
+    (outside,) = read(student, "ood")["sets"]
+    (row,) = [text for text in out.splitlines() if text.startswith(" LatentBE + TDiv-SDiv: noise")]
+    areas = [outside["scores"][name]["auroc"] for name in ("entropy", "max_probability")]
+    assert row.split()[-2:] == [f"{area:.4f}" for area in areas]
+    assert "AUPR" not in out
+    fog = [row for row in read(student, "corruption")["rows"] if row["corruption"] == "fog"]
+    assert f"{sum(row['nll'] for row in fog) / len(fog):.4f}" in out
+    for row in read(student, "costs")["inference"]:
+        assert row["what"] != "collapsed" or f"{row['ms_per_image']:.4f}" in out
+    assert f"{line['average']['test']['nll']:.4f}" in out
+    said = health["warning"] or "averaging the members does not hurt, on the test split"
+    assert f"LatentBE + TDiv-SDiv: {said}\n" in err
+
+
+@pytest.mark.parametrize("warning", [None, "averaging hurts: on test the collapsed network has ACC 10.00%"])
+def test_only_what_was_asked_for_is_shown(
+    warning: str | None, runs: tuple[Path, Path], tmp_path: Path, capsys: Capture
+) -> None:
+    student = Path(shutil.copytree(runs[1], tmp_path / "student"))
+    capsys.readouterr()
+    assert main(["evaluate", str(student), "--health"]) == 0
+    told = capsys.readouterr()
+    assert "Averaging health check" in told.out
+    assert "Run time" not in told.out
+    path = student / "measurements" / "health.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"warning": warning}))
+    assert main(["evaluate", str(student), "--health"]) == 0
+    said = warning or "averaging the members does not hurt, on the test split"
+    assert f"LatentBE + TDiv-SDiv: {said}\n" in capsys.readouterr().err
+    assert main(["evaluate", str(student)]) == 0
+    assert "Averaging" not in capsys.readouterr().out
 
 
 def test_runs_together(

@@ -53,7 +53,7 @@ Refused = Callable[[Sequence[str]], str]
             "recipe: expected a name, got data, 'npz:mine.npz', which go with any recipe: onefold train cifar10 --data",
         ),
         ([*CIFAR, "--data", "npz:mine.npz"], "there is no flag --data; there are --data.source, --data.root, --data."),
-        (["evaluate", "."], ". is not a finished run, and holds no teachers; give the folder of a run, or of teachers"),
+        (["evaluate", "src"], "src is not a finished run, and holds no teachers; give the folder of a run"),
         (["distill", "cifar10"], "distill needs --teachers; for example: onefold distill cifar10 --teachers"),
         (
             ["distill", "cifar10", "--teachers", "no/where"],

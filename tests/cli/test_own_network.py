@@ -234,7 +234,11 @@ def test_teachers_whose_file_has_moved_are_found_by_the_students(
     (tmp_path / "elsewhere" / "renamed.py").write_text(f"{NET}# changed\n")
     told = refused([*command, "renamed.py:Net", "--out", "new"])
     assert told.startswith(f"network: {mine}/mynet.py, which has the run's Net, is not there any more; put it back, or")
-    assert told.endswith("'onefold distill' also takes it from its --network")
+    assert told.endswith("or say with --network where the same file is now")
+    (tmp_path / "elsewhere" / "renamed.py").write_text(NET)
+    measured = ["evaluate", str(mine / "teachers"), "--costs", "--device", "cpu"]
+    assert "is not there any more" in refused(measured)
+    assert main([*measured, "--network", "renamed.py:Net"]) == 0
 
 
 @pytest.mark.parametrize("verb", ["train", "plan", "distill"])

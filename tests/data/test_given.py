@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 from torch.utils.data.distributed import DistributedSampler
 
 from onefold.data import GivenLoader
@@ -37,6 +47,45 @@ def test_tells_a_sampler_the_epoch() -> None:
     (_, first), (_, second), (_, again) = (next(loader.batches(epoch)) for epoch in (0, 1, 0))
     assert first.tolist() != second.tolist()
     assert first.tolist() == again.tolist()
+
+
+class Unsized(Dataset[tuple[Tensor, int]]):
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.zeros(3), index
+
+
+class Growing(Sampler[list[int]]):
+    """Batches of one example, of two, and of three."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[0], [1, 2], [3, 4, 5]])
+
+    def __len__(self) -> int:
+        return 3
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sampler": SubsetRandomSampler(range(7))},
+        {"sampler": SubsetRandomSampler(range(7)), "drop_last": True},
+        {"sampler": RandomSampler(pairs(), replacement=True, num_samples=25)},
+        {"sampler": DistributedSampler(pairs(), num_replicas=2, rank=1)},
+        {"batch_sampler": BatchSampler(SubsetRandomSampler(range(7)), 4, drop_last=False)},
+        {"batch_sampler": BatchSampler(range(10), 4, drop_last=True)},
+    ],
+)
+@pytest.mark.parametrize("dataset", [pairs(), Unsized()], ids=["sized", "unsized"])
+def test_examples_are_those_of_an_epoch(dataset: Dataset[Any], given: dict[str, Any]) -> None:
+    given = given if "batch_sampler" in given else given | {"batch_size": 4}
+    loader = GivenLoader(DataLoader(dataset, **given))
+    assert loader.examples == sum(len(y) for _, y in loader.batches())
+
+
+def test_batches_of_a_samplers_own_are_of_the_data_set() -> None:
+    assert GivenLoader(DataLoader(pairs(6), batch_sampler=Growing())).examples == 6
+    with pytest.raises(ValueError, match="DataLoader: expected a dataset with a length, got Unsized without"):
+        GivenLoader(DataLoader(Unsized(), batch_sampler=Growing()))
 
 
 class Endless(IterableDataset[int]):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,6 +43,23 @@ def test_what_may_be_given_from_python() -> None:
     arrays, dataset = Arrays(X, Y), TensorDataset(X, Y, Y)
     for kept in (arrays, dataset, DataLoader(dataset)):
         assert as_split(kept) is kept
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.dtype(">f8")])
+def test_floats_of_numpy_are_made_what_networks_are_made_of(dtype: Any) -> None:
+    x = (np.arange(12).reshape(4, 3) / 7).astype(dtype)
+    split = as_split((x, Y.numpy()))
+    assert isinstance(split, Arrays)
+    assert split.x.dtype == torch.float32
+    np.testing.assert_array_equal(split.x.numpy(), x.astype(np.float32))
+
+
+def test_tensors_stay_what_they_are() -> None:
+    for x in (torch.rand(4, 3, dtype=torch.float64), torch.rand(4, 3).bfloat16()):
+        for given in ((x, Y), TensorDataset(x, Y)):
+            split = as_split(given)
+            assert isinstance(split, Arrays)
+            assert split.x is x
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import torch
 from onefold.engine import Interrupted, conduct
 from onefold.engine.abreast import AHEAD, Together, abreast, alone, sharing
 from onefold.engine.conduct import conducting
-from onefold.engine.loop import Pace
+from onefold.engine.watch import Pace
 from onefold.run import RunFolder
 
 CPU = torch.device("cpu")
@@ -37,7 +37,7 @@ def test_every_run_ends_with_its_own_bits(make_job: Any) -> None:
 def test_time_is_shared_among_those_who_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Together they took as long as the clock says."""
     now = 100.0
-    monkeypatch.setattr("onefold.engine.loop.time.monotonic", lambda: now)
+    monkeypatch.setattr("onefold.engine.watch.time.monotonic", lambda: now)
 
     def run(steps: int) -> Generator[None, None, float]:
         nonlocal now

@@ -18,13 +18,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from onefold.engine.capture import CapturedStep, Graph
-from onefold.engine.checkpoint import load
 from onefold.engine.distributed.failing import KEY, claim, failed
 from onefold.engine.distributed.part import Part
 from onefold.engine.distributed.plan import by_members, spreads
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.world import ALONE
-from onefold.engine.pack import pack
+from onefold.engine.keeping.checkpoint import load
+from onefold.engine.keeping.pack import pack
 from onefold.methods import METHODS
 from onefold.run import RunFolder
 

@@ -37,6 +37,14 @@ def test_all_batches_in_their_order(sizes: list[int], held: int, monkeypatch: py
     assert float(logits[0].sum()) == 0
 
 
+def test_nothing_is_kept_of_nothing() -> None:
+    labels, logits = kept.kept(iter([]))
+    assert (labels.shape, labels.dtype) == ((0,), torch.int64)
+    assert (logits.shape, logits.dtype) == ((0, 0), torch.float32)
+    labels, logits = kept.kept(iter(batches([0, 0])))
+    assert (labels.shape, logits.shape) == ((0,), (0, 7))
+
+
 def test_no_more_than_so_much_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "HELD", 1000)
     held = kept.Kept()

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from onefold.engine.checkpoint import load
-from onefold.engine.pack import pack
+from onefold.engine.keeping.checkpoint import load
+from onefold.engine.keeping.pack import pack
 from onefold.run import RunFolder
 
 SCRIPT = Path(__file__).parent / "killed.py"

@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 import onefold.engine
 from onefold.data import Arrays, DeviceLoader
 from onefold.engine import Diverged, Interrupted, Job, conduct
-from onefold.engine.checkpoint import load
+from onefold.engine.keeping.checkpoint import load
 from onefold.engine.loop import Best
 from onefold.ensemble import BatchEnsemble
 from onefold.methods import METHODS, PERTURBATIONS, Method, Perturbing, plain
@@ -186,7 +186,7 @@ def test_which_epochs_are_evaluated(make_job: Any, tmp_path: Path) -> None:
 def test_what_is_logged_and_told(
     make_teller: Any, make_job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.engine.loop.LOOK", float("inf"))  # on a busy machine it tells more often
+    monkeypatch.setattr("onefold.engine.watch.LOOK", float("inf"))  # on a busy machine it tells more often
     teller = make_teller()
     conduct(make_job(epochs=3, log_every=3, eval_every=2), RunFolder(tmp_path), progress=teller)
     records = lines(tmp_path)

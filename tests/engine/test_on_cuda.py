@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from onefold.engine import Job, conduct
-from onefold.engine import pack as packing
-from onefold.engine.pack import pack
+from onefold.engine.keeping import pack as packing
+from onefold.engine.keeping.pack import pack
 from onefold.engine.training import prepare
 from onefold.methods import METHODS
 from onefold.run import RunFolder

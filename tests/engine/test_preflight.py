@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Subset, TensorDataset
 
 from onefold import distill
 from onefold.data import Arrays
@@ -177,3 +178,14 @@ def test_a_network_without_weights_to_train_is_refused(make_job: Any) -> None:
     job = make_job("kd", "none")
     with pytest.raises(ValueError, match="net: expected weights to train, got none that require a gradient; do not"):
         prepare(dataclasses.replace(job, net=job.net.requires_grad_(False)))
+
+
+@pytest.mark.parametrize("count", [48, 49])
+def test_the_batches_of_a_sampler_are_looked_at(count: int) -> None:
+    """Whatever the number of examples in the data set is."""
+    sampler = BatchSampler(range(count), 16, drop_last=False)
+    train = DataLoader(TensorDataset(*floats(64, 0)), batch_sampler=sampler)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    alone = pytest.raises(ValueError, match=r"batch_size: 49 examples in batches of 16 .* leave a single one")
+    with alone if count == 49 else contextlib.nullcontext():
+        distill(None, net, train, method="supervised", perturbation="none", epochs=1, device="cpu")

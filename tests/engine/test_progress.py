@@ -49,7 +49,7 @@ def test_who_listens() -> None:
 
 
 def test_the_log_has_a_line_for_each_epoch(make_job: Any, caplog: Logs, monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr("onefold.engine.loop.LOOK", 0.0)
+    monkeypatch.setattr("onefold.engine.watch.LOOK", 0.0)
     with caplog.at_level(logging.INFO, "onefold"):
         conduct(make_job("supervised", "none", epochs=4))
         *told, last = [record.message for record in caplog.records]
@@ -66,7 +66,7 @@ def test_the_log_has_a_line_for_each_epoch(make_job: Any, caplog: Logs, monkeypa
 
 
 def test_epochs_shorter_than_a_second_do_not_have_one_each(make_job: Any, caplog: Logs, monkeypatch: Any) -> None:
-    monkeypatch.setattr("onefold.engine.loop.LOOK", 1000.0)
+    monkeypatch.setattr("onefold.engine.watch.LOOK", 1000.0)
     with caplog.at_level(logging.INFO, "onefold"):
         conduct(make_job("supervised", "none", epochs=4))
     found = [LINE.fullmatch(record.message) for record in caplog.records if "are taken" not in record.message]

@@ -13,7 +13,7 @@ from torch.optim import SGD
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onefold import Teachers, batch_ensemble
-from onefold.engine.ema import MovingAverage
+from onefold.engine.optim.ema import MovingAverage
 from onefold.engine.step import distillation_loss, training_step
 from onefold.ensemble import BatchEnsemble, Plain
 from onefold.methods import AnyStudent, with_hyperparameters

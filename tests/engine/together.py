@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from onefold import Teachers, batch_ensemble, distill
 from onefold.data import Arrays
-from onefold.engine import Job, Settings, checkpoint, conduct, train_teachers
+from onefold.engine import Job, Settings, conduct, train_teachers
 from onefold.engine.accelerate import fast_student
 from onefold.engine.capture import CapturedStep, Graph
 from onefold.engine.distributed import World, processes, world_here
@@ -38,6 +38,7 @@ from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.rows import own_rows
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.engine.distributed.statistics import with_common_statistics
+from onefold.engine.keeping import checkpoint
 from onefold.engine.step import training_step
 from onefold.ensemble.layers import RankOneConv, RankOneLinear
 from onefold.fast import passes

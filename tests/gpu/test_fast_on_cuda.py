@@ -25,8 +25,8 @@ from onefold.engine import Job, Settings
 from onefold.engine.abreast import abreast
 from onefold.engine.capture import CapturedStep
 from onefold.engine.conduct import conduct, conducting
+from onefold.engine.keeping.pack import pack, unpack
 from onefold.engine.losses import weights_finite
-from onefold.engine.pack import pack, unpack
 from onefold.engine.training import Training, prepare
 from onefold.fast.streams import MANY, apart, foremost, stream
 from onefold.methods import METHODS, PERTURBATIONS

@@ -20,7 +20,7 @@ from onefold.metrics import Classification
 from onefold.models import wrn28
 from onefold.names import check_pair
 from onefold.objectives import one_to_one
-from onefold.perturb import tdiv_sdiv
+from onefold.perturb import InputSpace, gaussian, tdiv_sdiv
 
 pytestmark = [
     pytest.mark.gpu,
@@ -73,6 +73,19 @@ def test_nothing_waits(method: Method, perturbation: Perturbing, no_waiting: Any
         loss.backward()
     torch.cuda.set_sync_debug_mode("default")
     assert loss.isfinite()
+
+
+@pytest.mark.parametrize("perturb", [gaussian, tdiv_sdiv])
+def test_nothing_waits_for_a_space_of_tensors(perturb: Any, no_waiting: Any) -> None:
+    x = torch.randn(B, 3, 16, 16, device="cuda").clamp(-1, 1)
+    teachers, student = Teachers([trained() for _ in range(M)]).cuda(), batch_ensemble(trained().cuda(), M)
+    space = InputSpace.standardized([0.5] * 3, [0.25] * 3).on(x.device)
+    for attempt in range(2):
+        if attempt:
+            no_waiting()
+        moved = perturb(x, teachers, student, space=space)
+    torch.cuda.set_sync_debug_mode("default")
+    assert moved.isfinite().all()
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)

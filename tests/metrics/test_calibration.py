@@ -53,6 +53,9 @@ def slope(z: Tensor, labels: Tensor, temperature: float) -> float:
 def test_no_other_temperature_is_better(n: int, classes: int, log_sharpness: float, seed: int) -> None:
     z, labels = draw(n, classes, math.exp(log_sharpness), seed)
     temperature = fit_temperature(z, labels)
+    if bool((z.argmax(1) == labels).all()):  # none is best
+        assert temperature == 1
+        return
     assert 1e-3 <= temperature <= 1e3
     best = loss(z, labels, math.log(temperature))
     grid = np.linspace(math.log(1e-3), math.log(1e3), 400)
@@ -99,25 +102,48 @@ def test_pieces_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert evaluate_predictions(members, labels) == pytest.approx(whole[1], rel=1e-12)
 
 
-def test_bounds_where_the_loss_falls_for_ever() -> None:
+def test_where_the_loss_falls_for_ever() -> None:
     labels = torch.arange(4) % 2
     right = torch.nn.functional.one_hot(labels, 2).float()
-    assert fit_temperature(right, labels) == 1e-3
     assert fit_temperature(-right, labels) == 1e3
-    assert fit_temperature(torch.zeros(4, 2), labels) == 1.0  # any is as good
-    assert fit_temperature(right[:1], labels[:1]) == 1e-3
     assert fit_temperature(right * 1e30, 1 - labels) == 1e3
+    # So small that 0.001 is too warm for them, and one is wrong: a best one is there, but beyond.
+    minute = 1e-6 * torch.cat([right, right, -right[:1]])
+    assert fit_temperature(minute, torch.cat([labels, labels, labels[:1]])) == 1e-3
 
 
-def test_a_temperature_at_a_bound_is_warned_of() -> None:
+def test_no_finite_temperature_is_best_where_every_answer_is_right() -> None:
+    """The network is left as it is: at 0.001 one wrong answer of the test split costs a thousand times its margin."""
+    labels = torch.arange(4) % 2
+    right = torch.nn.functional.one_hot(labels, 2).float()
+    tied = torch.cat([right, torch.zeros(1, 2)])
+    for logits in (right, 1e-9 * right, 1e30 * right, right[:1], torch.zeros(4, 2), tied):
+        assert fit_temperature(logits, torch.cat([labels, labels[:1]])[: len(logits)]) == 1.0
+    assert fit_temperature(torch.stack([right, 2 * right]), labels) == 1.0  # members
+    test = torch.tensor([[3.0, 0.0], [0.0, 3.0], [3.0, 0.0]]), torch.tensor([0, 1, 1])
+    found = evaluate_predictions(*test, val_logits=right, val_labels=labels)
+    assert found["cnll"] == pytest.approx(found["nll"])
+
+
+def test_a_temperature_that_is_best_is_never_taken_for_one_that_is_not() -> None:
+    """A network that is as sure as it is often right: T = 1 is best."""
+    for right in range(2, 10):  # answers for each wrong one
+        z = torch.tensor([[math.log(right), 0.0]] * (right + 1), dtype=torch.float64)
+        fitted = fit_temperature(z, torch.tensor([0] * right + [1]))
+        assert fitted == pytest.approx(1, abs=1e-12)
+        assert fitted != 1
+        assert warning_of_temperature(fitted) is None
+
+
+def test_a_temperature_that_is_not_told_is_warned_of() -> None:
     labels = torch.arange(4) % 2
     right = torch.nn.functional.one_hot(labels, 2).float()
     some = torch.cat([right, -right[:1]])
-    assert "every answer on the validation split is right" in str(
-        warning_of_temperature(fit_temperature(right, labels))
-    )
+    told = str(warning_of_temperature(fit_temperature(right, labels)))
+    assert told.startswith("the temperature is 1, which leaves the network as it is: every answer")
     assert "tell nothing of its labels" in str(warning_of_temperature(fit_temperature(-right, labels)))
-    for temperature in (fit_temperature(some, torch.cat([labels, labels[:1]])), 1.0, None):
+    assert "the lowest that is tried" in str(warning_of_temperature(1e-3))  # of folders from before
+    for temperature in (fit_temperature(some, torch.cat([labels, labels[:1]])), None):
         assert warning_of_temperature(temperature) is None
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from onefold import Teachers, batch_ensemble, subnetwork
 from onefold.ensemble import BatchEnsemble, Plain
-from onefold.perturb import confods, gaussian, none, ods, tdiv, tdiv_sdiv
+from onefold.perturb import InputSpace, confods, gaussian, none, ods, tdiv, tdiv_sdiv
 from onefold.perturb.tdiv import draw_pair
 
 M, K = 3, 5
@@ -100,6 +100,54 @@ def test_tdiv(perturb: Any, x: Tensor, teachers: Teachers, student: BatchEnsembl
             members = [subnetwork(student, m).eval() for m in (i, j)]
             gradient = gradient - gradient_of_divergence(members[0], members[1], x)
         torch.testing.assert_close(moved, step(x, gradient), rtol=1e-8, atol=1e-11)
+
+
+class Standardizing(nn.Module):
+    """A network for images in [0, 1] around one for normalised images."""
+
+    def __init__(self, net: nn.Module, mean: Tensor, std: Tensor) -> None:
+        super().__init__()
+        self.net, self.mean, self.std = net, mean, std
+
+    def forward(self, x: Tensor) -> Tensor:
+        answers: Tensor = self.net((x - self.mean) / self.std)
+        return answers
+
+
+@pytest.mark.parametrize("perturb", [none, gaussian, ods, confods, tdiv, tdiv_sdiv])
+def test_normalised_images_are_perturbed_as_pixels_are(
+    perturb: Any, teachers: Teachers, student: BatchEnsemble
+) -> None:
+    numbers = (0.485, 0.456, 0.406), (0.229, 0.1, 0.5)
+    mean, std = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in numbers)
+    pixels = (torch.rand(4, 3, 6, 6, dtype=torch.float64) * 1.2 - 0.1).clamp(0, 1)  # some at the ends already
+    inside = Teachers([Standardizing(net, mean, std) for net in teachers.networks])
+    standardizing = batch_ensemble(Standardizing(network(), mean, std), M, "normal")
+    weights = {f"net.net.{name.removeprefix('net.')}": value for name, value in student.state_dict().items()}
+    standardizing.load_state_dict(weights)
+    torch.manual_seed(0)
+    expected = (perturb(pixels, inside, standardizing) - mean) / std
+    torch.manual_seed(0)
+    x = (pixels - mean) / std
+    moved = perturb(x, teachers, student, space=InputSpace.standardized(*numbers))
+    torch.testing.assert_close(moved, expected, rtol=0, atol=1e-11)
+    if perturb is not none:
+        assert float((moved - x).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("perturb", [gaussian, ods, confods, tdiv, tdiv_sdiv])
+def test_inputs_that_would_be_clipped_are_refused(
+    perturb: Any, x: Tensor, teachers: Teachers, student: BatchEnsemble
+) -> None:
+    for odd in ((x - 0.5) / 0.25, 255 * x, x - x.min() - 1e-9):
+        with pytest.raises(
+            ValueError, match=r"^space: expected inputs from 0\.0 to 1\.0, got .*standardized\(mean, std\)"
+        ):
+            perturb(odd, teachers, student)
+        perturb(odd, teachers, student, space=InputSpace.of(odd))
+    # Where looking would wait for a device, or break a graph, nothing is looked at.
+    traced = torch.compile(lambda z: perturb(z, teachers, student), backend="eager", fullgraph=True)
+    assert bool(((traced((x - 0.5) / 0.25) >= 0) & (traced((x - 0.5) / 0.25) <= 1)).all())
 
 
 def test_pairs_are_uniform_over_ordered_pairs() -> None:

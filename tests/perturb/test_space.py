@@ -62,6 +62,83 @@ def test_tabular_space_steps_by_each_features_deviation() -> None:
     assert bool((moved.abs() > 1).any())  # no clipping
 
 
+def test_spaces_are_equal_where_their_numbers_are() -> None:
+    scale = torch.rand(3000)
+    space, other = InputSpace(scale, None, None), InputSpace(scale.clone(), None, None)
+    assert space == other
+    assert hash(space) == hash(other)
+    assert InputSpace() == PIXELS
+    changed = scale.clone()
+    changed[1500] += 1e-6  # in the middle, where torch prints dots
+    for different in (changed, scale.double(), scale.view(3, 1000), 0.5):
+        assert space != InputSpace(different, None, None)
+    assert space != InputSpace(scale, 0.0, None)
+    assert InputSpace(0.1) != InputSpace(0.1 + 1e-16)
+    assert repr(PIXELS) != PIXELS
+
+
+def test_a_range_may_be_another_for_each_channel() -> None:
+    low, high = torch.tensor([-1.0, 0.0]).view(2, 1, 1), torch.tensor([0.0, 3.0]).view(2, 1, 1)
+    x = torch.stack([torch.full((3, 4, 4), -0.5), torch.full((3, 4, 4), 1.5)], dim=1)
+    steps = 10 * torch.randn_like(x)
+    for space, expected in (
+        (InputSpace(1.0, low, high), [(-1, 0), (0, 3)]),
+        (InputSpace(1.0, low, None), [(-1, math.inf), (0, math.inf)]),
+        (InputSpace(1.0, low, 3.0), [(-1, 3), (0, 3)]),
+    ):
+        moved = space.move(x, steps)
+        for channel, (least, most) in enumerate(expected):
+            torch.testing.assert_close(moved[:, channel], (x + steps)[:, channel].clamp(least, most))
+
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def test_a_space_of_normalised_images_is_that_of_pixels() -> None:
+    space = InputSpace.standardized(MEAN, STD)
+    pixels, gradient = torch.rand(2, 3, 5, 5).double(), torch.randn(2, 3, 5, 5).double()
+    pixels[0], pixels[1, :, 0] = pixels[0].round(), 1.0  # where clipping shows
+    for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True)):
+        x = (pixels[:, channel : channel + 1] - mean) / std
+        one = InputSpace.standardized([mean], [std])
+        expected = (PIXELS.ascend(pixels[:, channel : channel + 1], gradient[:, :1]) - mean) / std
+        torch.testing.assert_close(one.ascend(x, gradient[:, :1] * std), expected, rtol=1e-12, atol=1e-12)
+        assert space != one
+    assert InputSpace.standardized(torch.tensor(MEAN), torch.tensor(STD)).tensors().keys() == {"scale", "low", "high"}
+    assert InputSpace.standardized(0.5, 0.25) == InputSpace.standardized([0.5], torch.tensor([0.25]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_rounding_is_not_refused(dtype: torch.dtype) -> None:
+    pixels = torch.tensor([0.0, 1.0]).repeat(3, 1).view(1, 3, 1, 2)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    x = ((pixels - mean) / std).to(dtype)  # in float32, and the ends were computed in float64
+    space = InputSpace.standardized(MEAN, STD)
+    space.check(x)
+    InputSpace.of(x.repeat(2, 1, 1, 1)).check(100 * x)
+    for pushed in (x * 1.1, x * torch.tensor([1.0, 1.0, 1.1], dtype=dtype).view(3, 1, 1)):
+        with pytest.raises(
+            ValueError, match=r"^space: expected inputs from \[-2\.12, -2\.04, -1\.8\] to \[2\.25, .*, got"
+        ):
+            space.check(pushed)
+    space.check(x[:0])
+
+
+def test_what_does_not_fit_an_example_is_refused() -> None:
+    """It would be broadcast to three channels without a word."""
+    with pytest.raises(
+        ValueError, match=r"^space: expected a scale that broadcasts to one example \[1, 8, 8\], got .*3, 1"
+    ):
+        InputSpace.standardized(MEAN, STD).check(torch.zeros(4, 1, 8, 8))
+    with pytest.raises(ValueError, match=r"one example \[5\], got shape \[6\]"):
+        InputSpace(torch.ones(6), None, None).check(torch.zeros(4, 5))
+
+
+def test_a_space_on_a_device_is_the_same_one() -> None:
+    for space in (PIXELS, InputSpace.standardized(MEAN, STD), InputSpace(torch.rand(3), None, 1.0)):
+        assert space.on(torch.device("cpu")) == space
+
+
 def test_errors() -> None:
     with pytest.raises(ValueError, match="scale: expected a positive number, got 0"):
         InputSpace(scale=0)
@@ -69,5 +146,11 @@ def test_errors() -> None:
         InputSpace(scale=torch.tensor([1.0, -1.0]))
     with pytest.raises(ValueError, match=r"low, high: expected low < high, got 1\.0 and 0\.0"):
         InputSpace(low=1.0, high=0.0)
+    with pytest.raises(ValueError, match="low, high: expected low < high"):
+        InputSpace(low=torch.tensor([0.0, 2.0]), high=1.0)
+    with pytest.raises(ValueError, match=r"std: expected 3 values, one for each mean, got 2"):
+        InputSpace.standardized(MEAN, STD[:2])
+    with pytest.raises(ValueError, match=r"std: expected finite positive values"):
+        InputSpace.standardized([0.5], [0.0])
     with pytest.raises(ValueError, match="at least two floating-point examples"):
         InputSpace.of(torch.zeros(3, 2, dtype=torch.int64))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
-from onefold.recipe import evaluated, from_dict, to_dict
+from onefold.recipe import OptimRecipe, Recipe, evaluated, from_dict, to_dict
 from onefold.recipes import RECIPES, recipe_named
 
 # name: data, network, teachers, epochs, batch size, learning rate, weight decay, alpha, tau
@@ -66,6 +67,35 @@ def test_a_recipe_is_complete_frozen_and_survives_its_folder(name: str) -> None:
     assert not recipe.data.download
     with pytest.raises(dataclasses.FrozenInstanceError):
         recipe.epochs = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"name": None}, "name: expected text, got null"),
+        ({"members": 4.0}, "members: expected a whole number, got 4.0"),
+        ({"members": True}, "members: expected a whole number, got true"),
+        ({"fast": 1}, "fast: expected true or false, got 1"),
+        ({"precision": "fp8"}, 'precision: expected auto, float32 or bf16, got "fp8"'),
+        ({"precision": ["auto"]}, r'precision: expected auto, float32 or bf16, got \["auto"\]'),
+        ({"diversity_every": "never"}, 'diversity_every: expected a whole number or null, got "never"'),
+        ({"distill": []}, r"distill: expected a JSON object, got \[\]"),
+        ({"optim": {"clip": False}}, "optim.clip: expected a number or null, got false"),
+        ({"optim": {"speed": 1, "drag": 2}}, "unknown fields optim.drag, optim.speed; it was written by another"),
+        ({"optim": {"lr": float("inf")}}, "optim.lr: expected a finite number"),
+    ],
+)
+def test_what_is_no_recipe_is_refused_by_name(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        from_dict(to_dict(recipe_named("digits")) | change)
+    with pytest.raises(ValueError, match=r"^recipe: expected a JSON object, got \[\]$"):
+        from_dict([])  # type: ignore[arg-type]
+
+
+def test_what_an_older_recipe_does_not_say_is_as_by_default() -> None:
+    assert from_dict({"name": "old", "epochs": 20, "optim": {"lr": 1}}) == Recipe(
+        name="old", epochs=20, optim=OptimRecipe(lr=1)
+    )
 
 
 def test_the_demo_needs_no_file_and_no_gpu() -> None:

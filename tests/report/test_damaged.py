@@ -22,6 +22,9 @@ WriteRun = Callable[..., RunFolder]
         ("unfinished", "b is not finished (step 4,224 of 70,400, epoch 12, validation accuracy"),
         ("recipe", "recipe.json: expected JSON, got something else"),
         ("older", "recipe: unknown fields colour; it was written by another version"),
+        ("empty recipe", "recipe: expected a name, got none"),
+        ("null", "recipe: data: expected a JSON object, got null"),
+        ("words", 'recipe: optim.lr: expected a number, got "fast"'),
         ("no recipe", "b is not a run folder: expected recipe.json in it"),
         ("about", "run.json: expected JSON, got something else"),
         ("result", "result.json: expected a JSON object, got list"),
@@ -52,6 +55,13 @@ def damage(run: RunFolder, how: str) -> None:
             (run.path / "recipe.json").write_text("{")
         case "older":
             run.write_json("recipe.json", to_dict(cifar10()) | {"colour": "blue"})
+        case "empty recipe":
+            run.write_json("recipe.json", {})
+        case "null":
+            run.write_json("recipe.json", to_dict(cifar10()) | {"data": None})
+        case "words":
+            recipe = to_dict(cifar10())
+            run.write_json("recipe.json", recipe | {"optim": recipe["optim"] | {"lr": "fast"}})
         case "no recipe":
             (run.path / "recipe.json").unlink()
         case "about":

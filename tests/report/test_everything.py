@@ -137,8 +137,8 @@ def test_an_odd_temperature_is_told_once_of_all_that_have_it(tmp_path: Path, wri
         recipe = dataclasses.replace(cifar10(), distill=DistillRecipe(method, "none"))
         write(tmp_path / method, recipe, 0, strength=strength, measured=False)
     (section,) = sections(collect([tmp_path])[0])
-    (said,) = [s for s in sentences(section, grids(section)) if "the lowest that is tried" in s]
-    assert said.startswith("KD, LatentBE: the temperature is 0.001")
+    (said,) = [s for s in sentences(section, grids(section)) if "leaves the network as it is" in s]
+    assert said.startswith("KD, LatentBE: the temperature is 1,")
 
 
 def test_warnings_of_the_health_check_are_said(everything: Path, tmp_path: Path, write: WriteRun) -> None:

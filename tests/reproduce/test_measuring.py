@@ -246,7 +246,7 @@ def test_which_tables_measure_what(tmp_path: Path) -> None:
 
 def test_the_command_line_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["reproduce", "costs", "--rows", "kd,be", "--out", str(tmp_path), "--dry-run"]
-    assert main(words) == 0
+    assert main([*words, "--folders"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "inference time of" in line]
     assert [line.partition("  ")[0].strip() for line in lines] == [
         "inference time of cifar100, 4 teachers",
@@ -254,3 +254,6 @@ def test_the_command_line_shows_them(tmp_path: Path, capsys: pytest.CaptureFixtu
         "inference time of cifar100, be of 4, seed 0",
     ]
     assert all("to do" in line for line in lines)
+    assert main(words) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "inference time of" in line]
+    assert [line.split()[-3:] for line in lines] == [["0", "of", "1"]] * 3

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from onefold.cli import main
-from onefold.engine.writer import Writer
+from onefold.engine.keeping.writer import Writer
 from onefold.recipe import Recipe
 from onefold.recipes import digits
 from onefold.reproduce import TABLES, Changes, Clock, Table, reproduce, tasks_of

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 
 from onefold.cli import main
+from onefold.cli.plans import progress, run_table
 from onefold.data import Arrays, from_arrays
 from onefold.data.place import place_of
 from onefold.engine import Diverged, Interrupted, distill_run, train_teachers
-from onefold.engine.passes import passes_of_step
+from onefold.engine.cost.passes import passes_of_step
 from onefold.paper import TABLES as PAPER
 from onefold.paper import entries
 from onefold.recipe import DistillRecipe, Recipe, to_dict
@@ -161,8 +165,8 @@ def test_teachers_come_before_all_students_of_a_setting(tmp_path: Path) -> None:
 def test_as_many_at_once_as_the_largest_of_them_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def most(name: str, rows: tuple[str, ...], device: str = "cuda", room: float = 80e9) -> list[int]:
         monkeypatch.setattr("onefold.engine.from_recipe.room_on", lambda d: int(room) if d.type == "cuda" else None)
-        monkeypatch.setattr("onefold.engine.memory.device_named", lambda _: torch.device(device))
-        monkeypatch.setattr("onefold.engine.memory.precision_on", lambda *_: "bf16")
+        monkeypatch.setattr("onefold.engine.cost.memory.device_named", lambda _: torch.device(device))
+        monkeypatch.setattr("onefold.engine.cost.memory.precision_on", lambda *_: "bf16")
         tasks = tasks_of(TABLES[name], tmp_path, Changes(rows=rows, members=(4,), seeds=2, precision="bf16"))
         classes = {"cifar10": 10, "cifar100": 100}[name]
         data = Arrays(torch.rand(classes, 3, 32, 32), torch.arange(classes))
@@ -325,15 +329,52 @@ def test_another_recipe_in_the_folder_is_refused(tmp_path: Path, other: dict[str
 # The command line
 
 
-def test_dry_run_lists_every_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["reproduce", "cifar10", "--rows", "kd,latentbe-tdiv-sdiv", "--members", "4", "--seeds", "2"]
-    assert main([*words, "--out", str(tmp_path), "--dry-run"]) == 0
+DRY = ["reproduce", "cifar10", "--rows", "kd,latentbe-tdiv-sdiv", "--members", "4", "--seeds", "2", "--dry-run"]
+
+
+def test_dry_run_has_a_line_for_each_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*DRY, "--out", str(tmp_path)]) == 0
     told = capsys.readouterr()
-    lines = [line for line in told.out.splitlines() if "to do" in line]
+    lines = [re.split(r"  +", line.strip()) for line in told.out.splitlines() if " of " in line]
+    assert lines == [
+        ["cifar10, teachers", "0 of 4 networks", "2,400"],  # 200 epochs of 3 passes each
+        ["cifar10, kd of 4", "0 of 2 seeds", "2,800"],
+        ["cifar10, latentbe-tdiv-sdiv of 4", "0 of 2 seeds", "8,800"],  # 22 passes
+        ["all", "0 of 8 runs", "14,000"],
+    ]
+    assert "8 runs, 0 of them done; 14,000 of 14,000 passes left" in told.err
+    assert not any(tmp_path.iterdir())
+
+
+def test_dry_run_lists_every_run_with_its_folder_if_asked_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*DRY, "--out", str(tmp_path), "--folders"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "to do" in line]
     assert len(lines) == 4 + 4
     assert "4,400" in lines[-1]  # 200 epochs of 22 passes
-    assert "8 runs, 0 of them done" in told.err
+    assert lines[-1].strip().endswith(str(tmp_path / "cifar10" / "seed-1" / "latentbe-tdiv-sdiv-of-4"))
     assert not any(tmp_path.iterdir())
+
+
+def test_folders_are_whole_where_there_is_no_room_beside_runs(tmp_path: Path) -> None:
+    (task, *_) = tasks_of(TABLES["cifar10"], tmp_path, Changes())
+    with io.StringIO() as narrow, io.StringIO() as wide:
+        for file, width in ((narrow, 20 + len(str(task.run))), (wide, 40 + len(str(task.run)))):
+            Console(file=file, width=width).print(run_table([task], [], width))
+        assert [line.strip() for line in narrow.getvalue().splitlines() if str(tmp_path) in line] == [str(task.run)]
+        assert any("teacher 0" in line and str(task.run) in line for line in wide.getvalue().splitlines())
+
+
+def test_how_far_a_row_is(tmp_path: Path) -> None:
+    tasks = [task for task in tasks_of(TABLES["cifar10"], tmp_path, Changes()) if task.row == "kd"][:4]
+    run = RunFolder(tasks[0].run)
+    run.begin(to_dict(tasks[0].recipe), {"steps": 100}, {})
+    run.log({"step": 40})
+    assert progress(tasks, "seed") == "0 of 4 seeds, 1 begun"
+    run.write_json("result.json", {})
+    assert progress(tasks, "seed") == "1 of 4 seeds"
+    assert progress(tasks[:1], "seed") == "1 of 1 seed"
 
 
 @pytest.mark.parametrize(
@@ -347,6 +388,7 @@ def test_dry_run_lists_every_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["cifar10", "--epochs", "0"], "--epochs: expected at least 1, got 0"),
         (["cifar10", "--at-once", "0"], "--at-once: expected at least 1, got 0"),
         (["cifar10", "--minutes", "-1"], "--minutes: expected a positive number, got -1.0"),
+        (["cifar10", "--folders"], "--folders: expected together with --dry-run"),
         (["cifar10", "--seedz", "1"], "there is no flag --seedz; did you mean --seeds?"),
     ],
 )

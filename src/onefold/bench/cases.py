@@ -12,7 +12,7 @@ from onefold.bench import plain
 from onefold.bench.stepping import rounds_of, stepping
 from onefold.bench.timing import Rounds, repeated
 from onefold.data import Arrays, CropFlip
-from onefold.engine.networks import build_network
+from onefold.engine.networks.named import build_network
 from onefold.engine.settings import Settings
 from onefold.engine.training import Job, Training, prepare
 from onefold.ensemble import Teachers

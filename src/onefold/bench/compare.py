@@ -14,10 +14,10 @@ from onefold.bench.cases import Case, fresh, our_rounds, pictures, plain_rounds
 from onefold.bench.floor import Rates, floor_of, measure_rates
 from onefold.bench.memory import forget_peak, peak_bytes
 from onefold.bench.timing import Rounds, cleared, finished, in_turn
-from onefold.engine.counting import count_forward
+from onefold.engine.cost.counting import count_forward
+from onefold.engine.cost.passes import passes_of
 from onefold.engine.device import current, own_randomness
-from onefold.engine.environment import environment, now
-from onefold.engine.passes import passes_of
+from onefold.engine.keeping.environment import environment, now
 from onefold.fast.tf32 import tf32
 from onefold.methods import METHODS, PERTURBATIONS
 

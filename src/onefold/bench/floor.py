@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from onefold.bench.timing import repeated, round_seconds
-from onefold.engine.counting import Forward
+from onefold.engine.cost.counting import Forward
 
 BYTES = {"bf16": 2, "float32": 4}
 UPDATE = 5 * 4  # bytes a parameter: weight, gradient and momentum are read, weight and momentum written

@@ -9,8 +9,8 @@ import torch
 
 from onefold.bench.plan import Phase, phase_of, work_of
 from onefold.bench.stand_in import Examples
-from onefold.engine.memory import memory
-from onefold.engine.networks import build_network
+from onefold.engine.cost.memory import memory
+from onefold.engine.networks.named import build_network
 from onefold.methods import method_named
 from onefold.recipe import Recipe
 

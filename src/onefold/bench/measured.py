@@ -22,11 +22,12 @@ from onefold.engine.distributed import ALONE
 from onefold.engine.diversity import how_often
 from onefold.engine.evaluate import measure, metrics_of
 from onefold.engine.from_recipe import job_of, side_by_side
-from onefold.engine.keeper import Keeper
-from onefold.engine.loop import Pace, Position, save
+from onefold.engine.keeping.keeper import Keeper
+from onefold.engine.loop import Position, save
 from onefold.engine.losses import Losses
-from onefold.engine.networks import build_network
+from onefold.engine.networks.named import build_network
 from onefold.engine.training import Training, prepare
+from onefold.engine.watch import Pace
 from onefold.ensemble import Teachers
 from onefold.methods import method_named, perturbation_named
 from onefold.metrics import fit_temperature

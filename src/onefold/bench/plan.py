@@ -11,10 +11,10 @@ import torch
 from onefold.bench.measured import Measured, measured
 from onefold.bench.stand_in import Examples
 from onefold.data.order import steps_in
-from onefold.engine.counting import count_forward
+from onefold.engine.cost.counting import count_forward
+from onefold.engine.cost.passes import Passes, passes_of, served_members
 from onefold.engine.diversity import how_often
-from onefold.engine.networks import build_network
-from onefold.engine.passes import Passes, passes_of, served_members
+from onefold.engine.networks.named import build_network
 from onefold.engine.settings import settings_of
 from onefold.methods import method_named, perturbation_named
 from onefold.recipe import Recipe, evaluated

@@ -32,12 +32,12 @@ from onefold.cli.requests import (
     Train,
 )
 from onefold.cli.stopping import stoppable
-from onefold.terminal import Speaker, hush, hushed
+from onefold.terminal import Speaker, fitted, hush, hushed
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, INTERRUPTED, UNHEARD = 1, 2, 130, 141
 VERSION = ("-V", "--version")
-WIDE = 140  # columns of tables that no terminal limits
+WIDE = 1000  # columns of tables that no terminal limits: whoever reads them there wants whole lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         words = [*words[1:], "--help"]
     try:
         if not words or words[0] in HELP:
-            print(overview(), flush=True)
+            print(fitted(overview(), sys.stdout), flush=True)
             return 0 if words else REFUSED
         if words[0] in VERSION:
             print(f"onefold {version()}", flush=True)
@@ -172,7 +172,7 @@ def failed(text: str, code: int, debug: bool) -> int:
         # Who was asked to stop has saved everything, and the others have been asked, too.
         if not may_speak(code, end_others=code != INTERRUPTED):
             return code
-    print(f"onefold: {text}", file=sys.stderr)
+    print(fitted(f"onefold: {text}", sys.stderr), file=sys.stderr)
     return code
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import sys
 from collections.abc import Sequence
 from typing import Any, get_args
 
 import tyro
 
 from onefold.cli.flags import Flag, accepts, expected, flags_of, required_of
+from onefold.cli.help import show_help
 from onefold.cli.requests import (
     EXAMPLES,
     VERBS,
@@ -26,6 +28,7 @@ from onefold.cli.requests import (
     recipe_asked,
 )
 from onefold.recipes import RECIPES, recipe_named
+from onefold.terminal import fitted
 
 HELP = ("-h", "--help")
 
@@ -40,13 +43,7 @@ def parse(words: Sequence[str]) -> Request:
     kind = VERBS[verb]
     if any(word in HELP for word in rest):
         named = next((word for word in rest if word in RECIPES), None)
-        tyro.cli(
-            kind,
-            prog=f"onefold {verb}",
-            description=description(kind, named),
-            args=["--help"],
-            default=base(kind, named),
-        )
+        show_help(kind, f"onefold {verb}", fitted(description(kind, named), sys.stdout), base(kind, named))
     request = understood(kind, rest, None)
     if isinstance(request, Train | Distill | Plan):
         if request.recipe not in RECIPES and is_source(request.recipe):

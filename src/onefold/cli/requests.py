@@ -108,7 +108,7 @@ class Evaluate:
     """Metrics of finished runs from their predictions, without data or GPU; with flags, what needs the networks too."""
 
     runs: Positional[Runs]
-    """folders of runs, or of teachers"""
+    """folders of runs, of teachers, or folders that hold them"""
     corruptions: bool = False
     """on the test split under 19 corruptions at 5 severities, made here"""
     corrupted: str | None = None
@@ -127,6 +127,8 @@ class Evaluate:
     """of each split, where the subspace is measured"""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N"""
+    network: str | None = None
+    """FILE.py:NAME, where the file of a network of your own is not where it was"""
     data: DataFlags = field(default_factory=DataFlags)
 
 
@@ -213,7 +215,9 @@ class Reproduce:
     out: str = "runs/reproduce"
     """folder for the runs, which the tables share, and the page"""
     dry_run: bool = False
-    """only show the runs, how far each is and what it costs"""
+    """only show the rows, how far each is and what it costs"""
+    folders: bool = False
+    """with --dry-run: every run, with its folder"""
     minutes: float | None = None
     """stop after so long with everything saved; the same command goes on"""
     at_once: int | None = None
@@ -245,6 +249,7 @@ EXAMPLES: dict[type[Request], tuple[str, ...]] = {
         "onefold distill cifar10 --teachers runs/teachers --distill.method kd --distill.perturbation none",
     ),
     Evaluate: (
+        "onefold evaluate runs/cifar10",
         "onefold evaluate runs/cifar10/seed-0/teachers runs/cifar10/seed-0/latentbe-tdiv-sdiv",
         "onefold evaluate runs/cifar10/seed-0/latentbe-tdiv-sdiv --all --ood svhn=svhn --data.root data",
     ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from onefold.bench.cases import cases_for, fresh
 from onefold.bench.compare import Row, Table, compare
 from onefold.bench.timing import other_work
 from onefold.cli.requests import Bench
+from onefold.cli.tables import needed
 from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
 from onefold.run import check_file, write_aside
@@ -84,19 +87,30 @@ def show(found: Table, device: torch.device, out: Console) -> None:
     hardware = environment.get("gpu") or f"{environment['processor']}, {threads} thread{'s' if threads > 1 else ''}"
     say(f"{hardware}; torch {environment['libraries']['torch']}; {found.precision}, the plain version float32")
     say(f"a large product {rates.flops / 1e12:.3g} TFLOP/s, a large copy {rates.bytes / 1e9:.3g} GB/s")
-    out.print(table_of(found.rows))
+    for table in tables_of(found.rows, out.width):
+        out.print(table)
     if any(row.ms < row.floor_ms for row in found.rows):
         say("below its floor: bytes are counted as if no cache kept them, and these activations fit into one")
 
 
-def table_of(rows: tuple[Row, ...]) -> Grid:
-    table = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in HEADINGS:
+def tables_of(rows: Sequence[Row], width: int) -> Iterator[Grid]:
+    """One for each network and batch, whose names are in its title: those of steps are long enough."""
+    for (network, batch), same in itertools.groupby(rows, key=lambda row: (row.network, row.batch)):
+        title, found = f"{network}, batches of {batch}", list(same)
+        narrow = [heading.replace(" ", "\n") for heading in HEADINGS]
+        forms = [(HEADINGS, 1), (narrow, 1), (narrow, 0)]  # the roomiest that fits
+        tables = [table_of(title, found, headings, apart) for headings, apart in forms]
+        yield next((table for table in tables if needed(table) <= width), tables[-1])
+
+
+def table_of(title: str, rows: Sequence[Row], headings: Sequence[str], apart: int) -> Grid:
+    table = Grid(title=Text(title), box=box.SIMPLE_HEAD, padding=(0, apart, 0, 0), pad_edge=False)
+    for heading in headings:
         table.add_column(heading, justify="left" if heading == "step" else "right", no_wrap=heading != "step")
     for row in rows:
         numbers = [f"{row.ms:.2f}", f"{row.plain_ms:.1f}", f"{row.ratio:.2f}", f"{row.floor_ms:.2f}"]
         numbers += [f"{row.ms / row.floor_ms:.1f}", f"{row.memory_gb:.2f}", f"{row.start_up_s:.1f}"]
-        table.add_row(Text(f"{row.network} {row.step}"), *numbers)
+        table.add_row(Text(row.step), *numbers)
     return table
 
 

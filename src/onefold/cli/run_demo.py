@@ -8,12 +8,17 @@ from pathlib import Path
 from rich.console import Console
 
 from onefold.cli.requests import Demo
-from onefold.cli.summary import source_of, summary
-from onefold.cli.tables import section_table
+from onefold.cli.summary import source_of
+from onefold.cli.tables import deviations, section_table
+from onefold.data import Source, rows
 from onefold.demo import demo
+from onefold.demo.tasks import STUDENTS
+from onefold.engine import build_network
+from onefold.recipe import Recipe
 from onefold.recipes import digits
+from onefold.report import Section, grids, sentences
 from onefold.run import check_folder
-from onefold.terminal import display, say
+from onefold.terminal import display, propose, say
 
 
 def run(request: Demo, out: Console) -> None:
@@ -22,14 +27,49 @@ def run(request: Demo, out: Console) -> None:
         if count is not None and count < 1:
             raise ValueError(f"{name}: expected at least 1, got {count}")
     check_folder(Path(request.out).expanduser())
-    say(summary(digits(), source_of(digits()), student=True))
-    say(f"here: {digits().members} teachers and 3 students, with {seeds} seed{'' if seeds == 1 else 's'}")
+    say(head(digits(), source_of(digits()), seeds))
     begin = time.monotonic()
     with display() as shown:
         page, sections = demo(request.out, seeds=seeds, workers=request.workers, stage=shown.stage)
     for section in sections:
         out.print(section_table(section, out.width))
-    say("one seed" if seeds == 1 else f"mean ± standard deviation; {seeds} seeds")
-    say(f"{time.monotonic() - begin:.0f} s in all; the table shows what came out")
-    say("next: onefold train cifar10 --download, and then onefold distill; the page has reliability diagrams:")
+        say(repeated(seeds, section))
+        for sentence in telling(section):
+            say(sentence)
+    say(f"{time.monotonic() - begin:.0f} s in all")
+    propose(["onefold", "train", "cifar10", "--download"])
+    say(
+        "That trains teachers for larger images, on a GPU if there is one, and ends with the command for their "
+        "student. The page of this demo has every sentence, reliability diagrams and learning curves:"
+    )
     out.print(str(page), markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+def head(recipe: Recipe, source: Source, seeds: int) -> str:
+    """The data, their sizes, and what will be trained."""
+    net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
+    parameters = sum(p.numel() for p in net.parameters())
+    told = dict(rows(source))
+    sizes = ", ".join(f"{split} {told[split].partition(' ')[0]}" for split in source.splits)
+    return (
+        f"data      {source.name}, {told['images']}, {len(source.classes)} classes\n"
+        f"sizes     {sizes}\n"
+        f"training  {seeds} seed{'s' * (seeds > 1)} of {recipe.members} teachers and {len(STUDENTS)} students: "
+        f"{recipe.network}, {parameters:,} parameters"
+    )
+
+
+def repeated(seeds: int, section: Section) -> str:
+    """How often, and what deviations are over: with one seed single networks have some, too."""
+    often = f"{seeds} seeds" if seeds > 1 else "one seed: differences between students may be noise"
+    return f"{often}; {deviations(section)}"
+
+
+def telling(section: Section) -> list[str]:
+    """Of the sentences on the page those on the last student, which is the method's, and on the first, its baseline."""
+    every, students = sentences(section, grids(section)), section.of_kind("student")
+    chosen = []
+    for student in (students[-1], students[0]):
+        about = (f"{student.label} ", f"{student.label}:")
+        chosen += [sentence for sentence in every if sentence.startswith(about)][:1]
+    return chosen or every[:2]

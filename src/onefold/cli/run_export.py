@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
-
 from rich.console import Console
 
 from onefold.cli.requests import Export
 from onefold.export import export
-from onefold.terminal import say
+from onefold.terminal import propose, say
 
 
 def run(request: Export, out: Console) -> None:
@@ -23,5 +21,5 @@ def run(request: Export, out: Console) -> None:
     for note in written.notes:
         say(note)
     if request.format == "hub":
-        say(f"next: hf upload USER/NAME {shlex.quote(str(written.path))} .")
+        propose(["hf", "upload", "USER/NAME", str(written.path), "."])
     out.print(str(written.path), markup=False, emoji=False, highlight=False, soft_wrap=True)

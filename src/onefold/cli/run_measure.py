@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from rich.console import Console
 
+from onefold.cli.folders import named
+from onefold.cli.measured import show_measured
 from onefold.cli.requests import Evaluate
 from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.engine import evaluate_run
@@ -17,16 +18,25 @@ from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted, measure_runs
 from onefold.engine.measure.members import members
 from onefold.engine.measure.subject import Folder, is_teachers
-from onefold.terminal import display, say
+from onefold.terminal import display, propose, say, say_first
 
 
 def run(request: Evaluate, out: Console) -> None:
     wanted, device = wanted_of(request), device_named(request.device)
     rows: list[tuple[str, dict[str, float]]] = []
-    for folder in request.runs:
-        path = Path(folder).expanduser()
-        rows += teachers_rows(folder, path) if is_teachers(path) else [(folder, evaluate_run(path))]
-    out.print(metrics_table(rows))
+    evaluated: list[Path] = []
+    for name, path, given in named(request.runs):
+        try:
+            rows += teachers_rows(name, path) if is_teachers(path) else [(name, evaluate_run(path))]
+        except (ValueError, OSError) as error:
+            if given:
+                raise
+            say(f"left out: {error}")
+        else:
+            evaluated.append(path)
+    if not rows:
+        raise ValueError(f"{', '.join(request.runs)}: expected a finished run, got none")
+    out.print(metrics_table(rows, out.width))
     for warning in temperature_warnings(rows):
         say(warning)
     if not wanted.anything:
@@ -34,15 +44,15 @@ def run(request: Evaluate, out: Console) -> None:
     left_out: list[str] = []
     failed: list[str] = []
     with display() as shown:
-        for group in groups([Folder(Path(run).expanduser()) for run in request.runs], wanted):
+        for group in groups([Folder(path, network=request.network or "") for path in evaluated], wanted):
             told = measure_runs(group, wanted, device, shown.stage)
             left_out += told.left_out
             failed += [*told.refused.values(), *told.failed]
-    for sentence in left_out:
-        say(sentence)
+    say_first(left_out, "what is not measured")
+    show_measured(evaluated, wanted, out)
     if failed:
         raise ValueError("not everything could be measured:\n" + "\n".join(f"  {sentence}" for sentence in failed))
-    say(f"next: {shlex.join(['onefold', 'report', *request.runs])}")
+    propose(["onefold", "report", *request.runs])
 
 
 def teachers_rows(folder: str, path: Path) -> list[tuple[str, dict[str, float]]]:

@@ -18,8 +18,8 @@ from onefold.cli.requests import Plan
 from onefold.cli.run_bench import file_named, write_json
 from onefold.engine.device import device_named, precision_on
 from onefold.engine.distributed import world_here
-from onefold.engine.environment import environment, now
-from onefold.engine.networks import build_network, check_network, shown
+from onefold.engine.keeping.environment import environment, now
+from onefold.engine.networks.named import build_network, check_network, shown
 from onefold.engine.settings import settings_of
 from onefold.recipe import to_dict
 from onefold.terminal import say
@@ -62,8 +62,10 @@ def run(request: Plan, out: Console) -> None:
         rows = growth(recipe, examples, teachers, student)
     out.print(growth_table(rows))
     exchanged = 4 * parameters / 1e6
-    say(f"other settings: times {request.growth}, memory by an estimate; several devices by counting, without the")
-    say(f"{exchanged:,.1f} MB of gradients that each of them exchanges in every step")
+    say(
+        f"other settings: times {request.growth}, memory by an estimate; several devices by counting, without the "
+        f"{exchanged:,.1f} MB of gradients that each of them exchanges in every step"
+    )
     if (runs := teachers.measured.runs) > 1:
         say(f"{runs} teachers were measured side by side: fewer on a device take longer than their part of it")
     if file is not None:

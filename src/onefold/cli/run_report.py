@@ -7,11 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from onefold.cli.requests import Evaluate, Report
-from onefold.cli.tables import section_table
+from onefold.cli.tables import deviations, section_table
 from onefold.report import report
-from onefold.terminal import say
-
-MANY = 10  # of what is left out, on the terminal
+from onefold.terminal import say, say_first
 
 
 def run(request: Evaluate | Report, out: Console) -> None:
@@ -23,7 +21,9 @@ def evaluate(request: Evaluate, out: Console) -> None:
 
     for folder in request.runs:
         if not Path(folder).expanduser().is_dir():
-            raise ValueError(f"{folder}: there is no such folder; give the folder of a run, or of teachers")
+            raise ValueError(
+                f"{folder}: there is no such folder; give the folder of a run, of teachers, or one that holds runs"
+            )
     run_measure.run(request, out)
 
 
@@ -34,10 +34,9 @@ def write_report(request: Report, out: Console) -> None:
     )
     for section in sections:
         out.print(section_table(section, out.width))
-    for note in notes[:MANY]:
-        say(note)
-    if len(notes) > MANY:
-        say(f"... and {len(notes) - MANY} more lines about what is left out")
+        if said := deviations(section):
+            say(said)
+    say_first(notes, "what is left out")
     if request.figures is not None:
         say(f"figures: {Path(request.figures).expanduser()}")
     out.print(str(page), markup=False, emoji=False, highlight=False, soft_wrap=True)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from onefold.cli.plans import row_table, run_table, told
 from onefold.cli.requests import Reproduce
-from onefold.cli.tables import section_table
+from onefold.cli.tables import deviations, section_table
 from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
-from onefold.reproduce import TABLES, Changes, Measuring, Task, measurings_of, reproduce, tasks_of
+from onefold.reproduce import TABLES, Changes, measurings_of, reproduce, tasks_of
 from onefold.run import check_folder
 from onefold.terminal import display, say
 
@@ -28,6 +24,8 @@ def run(request: Reproduce, out: Console) -> None:
             "reproduce runs in one process; after the teachers are there, start it once for each GPU, with --device "
             "cuda:N and rows of its own"
         )
+    if request.folders and not request.dry_run:
+        raise ValueError("--folders: expected together with --dry-run, whose list it makes longer")
     changes = changes_of(request)
     folder = Path(request.out).expanduser()
     tasks = tasks_of(TABLES[request.table], folder, changes)
@@ -35,7 +33,7 @@ def run(request: Reproduce, out: Console) -> None:
         task.check()
     measurings = measurings_of(TABLES[request.table], tasks)
     if request.dry_run:
-        out.print(plan_table(tasks, measurings))
+        out.print(run_table(tasks, measurings, out.width) if request.folders else row_table(tasks, measurings))
         say(told(tasks))
         return
     device_named(request.device)  # refused before data are read
@@ -48,6 +46,8 @@ def run(request: Reproduce, out: Console) -> None:
         )
     for section in made.sections:
         out.print(section_table(section, out.width))
+        if said := deviations(section):
+            say(said)
     for failure in made.outcome.failures:
         say(f"failed: {failure}")
     missing = sum(not task.finished for task in tasks)
@@ -85,27 +85,3 @@ def changes_of(request: Reproduce) -> Changes:
 
 def words(listed: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (listed or "").split(",") if word.strip())
-
-
-def plan_table(tasks: Sequence[Task], measurings: Sequence[Measuring] = ()) -> Table:
-    """Every run with its state and what it costs, and what is measured of it afterwards."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading, justify in (("run", "left"), ("state", "left"), ("passes", "right"), ("folder", "left")):
-        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for task in tasks:
-        state, _ = task.state()
-        table.add_row(Text(task.title), state, f"{task.passes:,}", Text(shlex.quote(str(task.run))))
-    for each in measurings:
-        table.add_row(Text(each.title), "done" if each.done else "to do", "", Text(shlex.quote(str(each.path))))
-    return table
-
-
-def told(tasks: Sequence[Task]) -> str:
-    """How much there is, and how much of it is left, in forward passes over the training images."""
-    whole = sum(task.passes for task in tasks)
-    left = sum(task.passes * (1 - task.state()[1]) for task in tasks)
-    done = sum(task.finished for task in tasks)
-    return (
-        f"{len(tasks)} runs, {done} of them done; {left:,.0f} of {whole:,} passes left (forward passes of the training "
-        "images through one network; a backward pass counts twice)"
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,16 @@ from onefold.cli.summary import source_of, summary
 from onefold.cli.tables import metrics_table, temperature_warnings
 from onefold.engine import distill_run, evaluate_run, train_teachers
 from onefold.engine.distributed import World, device_here, world_here
-from onefold.engine.event_files import check_log
 from onefold.engine.from_recipe import places
-from onefold.engine.networks import check_network, check_recorded, found_at
+from onefold.engine.keeping.event_files import check_log
+from onefold.engine.networks.named import check_network, check_recorded, found_at
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
 from onefold.methods import method_named
 from onefold.recipe import Recipe, leaves, to_dict
 from onefold.recipes import recipe_named
 from onefold.run import RunFolder, check_places
-from onefold.terminal import display, say
+from onefold.terminal import display, propose, say
 
 
 def run(request: Train | Distill, out: Console) -> None:
@@ -51,7 +50,7 @@ def train(request: Train, out: Console) -> None:
     if world.rank:
         return
     rows = [(r.folder.name if r.folder else "", r.metrics) for r in results]
-    out.print(metrics_table(rows))
+    out.print(metrics_table(rows, out.width))
     for warning in temperature_warnings(rows):
         say(warning)
     say(f"teachers: {folder}")
@@ -67,8 +66,7 @@ def train(request: Train, out: Console) -> None:
         asked = request.fields.distill.perturbation
         if recipe.distill.perturbation != asked:
             say(f"the student's perturbation is left out: '{asked}' needs more teachers than {recipe.members}")
-        words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *changed(request.recipe, recipe)]
-        say(f"next: {shlex.join(words)}")
+        propose(["onefold", "distill", request.recipe, "--teachers", str(folder), *changed(request.recipe, recipe)])
 
 
 def beyond(folder: Path, members: int) -> list[str]:
@@ -104,11 +102,11 @@ def distill(request: Distill, out: Console) -> None:
     compared = [(name, result.metrics)]
     if all(RunFolder(teachers / f"teacher-{m}").finished for m in range(recipe.members)):
         compared.insert(0, ("teachers together", evaluate_run(teachers, recipe.members)))
-    out.print(metrics_table(compared))
+    out.print(metrics_table(compared, out.width))
     for warning in temperature_warnings(compared):
         say(warning)
     say(f"network: {folder / 'model.safetensors'}")
-    say(f"next: {shlex.join(['onefold', 'report', str(teachers), str(folder)])}")
+    propose(["onefold", "report", str(teachers), str(folder)])
 
 
 def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str, Any]]) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from onefold.data import Augmentation, ResizedCrop, Source, load, rows
 from onefold.engine import build_network
+from onefold.engine.cost.memory import memory
+from onefold.engine.cost.passes import passes_of
 from onefold.engine.from_recipe import augmentation_of
-from onefold.engine.memory import memory
-from onefold.engine.networks import shown
-from onefold.engine.passes import passes_of
+from onefold.engine.networks.named import shown
 from onefold.methods import method_named, perturbation_named
 from onefold.recipe import Recipe
 from onefold.terminal import display

@@ -2,42 +2,129 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Sequence
 
 from rich import box
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from onefold.metrics import warning_of_temperature
-from onefold.report import COLUMNS, Section, cell, headings
+from onefold.report import COLUMNS, Grid, Section, cell, headings
 
-ROOM = 120  # columns that means and deviations side by side need
+ANY = 10_000  # columns: as many as a table may want
+LEAST = 12  # columns of names that are worth breaking
+
+Line = tuple[str, Sequence[tuple[str, str]]]  # a label, and a mean and a deviation for each column
 
 
 def section_table(section: Section, width: int) -> Table:
-    """A table of a report; deviations stand below the means where there is no room beside them."""
-    roomy = width >= ROOM
-    between = " ± " if roomy else "\n±"
-    table = new_table(Text(f"{section.title}: {section.rows[0].examples:,} test examples"), roomy)
-    for heading in headings(section.columns):
-        table.add_column(heading if roomy else heading.replace("/", "/\n"), justify="right", no_wrap=True)
-    for row in section.rows:
-        cells = [between.join(filter(None, cell(row, column))) for column in section.columns]
-        table.add_row(Text(row.label), *cells, end_section=not roomy)
+    """A table of a report."""
+    title = f"{section.title}: {section.rows[0].examples:,} test examples"
+    rows = [(row.label, [cell(row, column) for column in section.columns]) for row in section.rows]
+    return fitting(title, "network", headings(section.columns), rows, width)
+
+
+def grid_table(grid: Grid, width: int, data: str = "") -> Table:
+    """One of the further tables of a report, whose title says of which data and network where there are several."""
+    title = grid.title if not data else f"{grid.title}, {data}"
+    rows = [(label, [(number.text, number.spread) for number in numbers]) for label, numbers in grid.rows]
+    return fitting(title, grid.first, grid.headings, grouped(rows), width)
+
+
+def grouped(rows: Sequence[Line]) -> list[Line]:
+    """`NETWORK: this` and `NETWORK: that` under a line with what they share."""
+    found: list[Line] = []
+    for head, each in itertools.groupby(rows, key=lambda row: row[0].rpartition(": ")[0]):
+        same = list(each)
+        if not head or len(same) == 1:
+            found += same
+        else:
+            found += [(head, ()), *(("  " + label.removeprefix(f"{head}: "), numbers) for label, numbers in same)]
+    return found
+
+
+def fitting(title: str, first: str, columns: Sequence[str], rows: Sequence[Line], width: int) -> Table:
+    """The roomiest table that fits: deviations stand below the means where there is no room beside them."""
+    split = [heading.replace("/", "/\n") for heading in columns]
+    forms = [(columns, " ± ", 2), (columns, " ± ", 1), (columns, "\n±", 1), (split, "\n±", 1)]
+    made = (filled(new_table(Text(title), apart, first), names, rows, between) for names, between, apart in forms)
+    tables = list(made)
+    return next((table for table in tables if needed(table) <= width), tables[-1])
+
+
+def filled(table: Table, columns: Sequence[str], rows: Sequence[Line], between: str) -> Table:
+    for heading in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for label, numbers in rows:
+        below = "\n" in between and any(deviation for _, deviation in numbers)
+        table.add_row(Text(label), *(between.join(filter(None, each)) for each in numbers), end_section=below)
     return table
 
 
-def metrics_table(rows: Sequence[tuple[str, dict[str, float]]]) -> Table:
-    """Metrics of some networks, a row each."""
+def deviations(section: Section) -> str:
+    """What deviations are over, in a sentence; empty where there are none."""
+    groups: dict[int, list[str]] = {}
+    for row in section.rows:
+        groups.setdefault(row.networks, []).append(row.label)
+    if max(groups) == 1:
+        return ""
+    said = "± is the standard deviation over the networks of a row"
+    if len(groups) == 1:
+        return f"{said}: {next(iter(groups))} in each"
+    most = max(groups, key=lambda count: len(groups[count]))
+    parts = [f"{count} in {', '.join(labels)}" for count, labels in groups.items() if count != most]
+    return f"{said}: {', '.join(parts)}, {most} in the other{'s' * (len(groups[most]) > 1)}"
+
+
+def metrics_table(rows: Sequence[tuple[str, dict[str, float]]], width: int = ANY) -> Table:
+    """Metrics of some networks, a row each. The folder they share is told once where names are too long."""
+    names = [name for name, _ in rows]
+    table = metrics_of(rows, names, None)
+    if needed(table) <= width:
+        return table
+    folder = shared([os.path.dirname(name) for name in names])
+    if folder and len(names) > 1:
+        names = [os.path.relpath(name, folder) for name in names]
+    title = Text(f"in {folder}") if folder and len(names) > 1 else None
+    room = width - needed(table) + max(len(name) for name, _ in rows)
+    return metrics_of(rows, [at_slashes(name, room) for name in names], title)
+
+
+def metrics_of(rows: Sequence[tuple[str, dict[str, float]]], names: Sequence[str], title: Text | None) -> Table:
     columns = [column for column in COLUMNS if any(column.key in metrics for _, metrics in rows)]
-    table = new_table(None, roomy=False)
+    table = new_table(title)
     for heading in [*headings(columns), "T"]:
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, metrics in rows:
+    for name, (_, metrics) in zip(names, rows, strict=True):
         cells = [f"{metrics[c.key] * c.scale:.{c.digits}f}" if c.key in metrics else "–" for c in columns]
         cells.append(f"{metrics['temperature']:.3f}" if "temperature" in metrics else "–")
         table.add_row(Text(name), *cells)  # a path may hold what looks like markup
     return table
+
+
+def shared(folders: Sequence[str]) -> str:
+    """The folder that all are in; empty where there is none, or nothing but the root."""
+    try:
+        found = os.path.commonpath(folders)
+    except ValueError:  # of this folder and of the root
+        return ""
+    return "" if found == os.sep else found
+
+
+def at_slashes(path: str, room: int) -> str:
+    """A path in lines that end between two folders."""
+    if len(path) <= room or room < LEAST:
+        return path
+    lines = [""]
+    for part in path.replace("/", "/\n").split("\n"):
+        if lines[-1] and len(lines[-1]) + len(part) > room:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def temperature_warnings(rows: Sequence[tuple[str, dict[str, float]]]) -> list[str]:
@@ -50,7 +137,13 @@ def temperature_warnings(rows: Sequence[tuple[str, dict[str, float]]]) -> list[s
     return [f"{', '.join(names)}: {warning}" for warning, names in named.items()]
 
 
-def new_table(title: Text | None, roomy: bool) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 2 if roomy else 1, 0, 0), pad_edge=False)
-    table.add_column("network", overflow="fold")
+def new_table(title: Text | None, apart: int = 1, first: str = "network") -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, apart, 0, 0), pad_edge=False)
+    table.add_column(first, overflow="fold")
     return table
+
+
+def needed(table: Table) -> int:
+    """Columns in which no cell is broken."""
+    console = Console(width=ANY)
+    return Measurement.get(console, console.options, table).maximum

@@ -67,6 +67,14 @@ class SeededExamples(Dataset[Any]):
         return str(where(index)) if callable(where) else f"example {index}"
 
 
+def first_dtype(dataset: Dataset[Any] | Arrays) -> torch.dtype | None:
+    """Of the first example, as it is given; None where there is none that can be used."""
+    if not len(dataset):  # type: ignore[arg-type]
+        return None
+    first = SeededExamples(dataset, None, None)[Key(0, 0)]
+    return None if isinstance(first, Refusal) else first[0].dtype
+
+
 def class_index(label: object) -> int | None:
     """A label as an integer, if it is one."""
     if isinstance(label, Tensor | np.ndarray | np.generic) and torch.as_tensor(label).numel() == 1:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from onefold.data.augment import as_input
 from onefold.data.split import check_range
@@ -32,12 +32,7 @@ class GivenLoader:
                 "give its dataset a __len__, so that the schedule knows how long an epoch is"
             ) from None
         self.loader, self.device, self.classes = loader, torch.device(device), classes
-
-    @property
-    def examples(self) -> int:
-        held = len(self.loader.dataset)  # type: ignore[arg-type]
-        size = self.loader.batch_size
-        return held if size is None else min(held, self.steps * size)
+        self.examples = examples_of(loader)
 
     def __len__(self) -> int:
         return self.steps
@@ -61,6 +56,29 @@ class GivenLoader:
             if self.classes is not None and readable(y):
                 check_range(y, range(self.classes), partial("example {1} of batch {0}".format, step))
             yield as_input(x.to(self.device, non_blocking=True)), y.to(self.device, torch.long, non_blocking=True)
+
+
+def batching(loader: DataLoader[Any]) -> tuple[int, int, bool]:
+    """How many examples come in batches of what size, and whether a partial one is left out; zeros if unknown."""
+    batches = loader.batch_sampler
+    if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
+        return 0, 0, False  # whoever makes the batches does it in a way of their own
+    sampler = batches.sampler  # which may draw a part of the data set, or some of it twice
+    return (len(sampler), batches.batch_size, batches.drop_last) if isinstance(sampler, Sized) else (0, 0, False)
+
+
+def examples_of(loader: DataLoader[Any]) -> int:
+    """How many an epoch sees; those of the data set where the loader does not say."""
+    count, size, _ = batching(loader)
+    if size:
+        return min(count, len(loader) * size)
+    if not hasattr(loader.dataset, "__len__"):
+        raise ValueError(
+            f"DataLoader: expected a dataset with a length, got {type(loader.dataset).__name__} without; give it a "
+            "__len__, so that the examples of an epoch can be counted"
+        )
+    held = len(loader.dataset)
+    return held if loader.batch_size is None else min(held, len(loader) * loader.batch_size)
 
 
 def kind(batch: object) -> str:

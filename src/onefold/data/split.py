@@ -69,7 +69,8 @@ Split = Arrays | Dataset[Any] | DataLoader[Any]
 def as_split(split: object, name: str = "split") -> Split:
     """Any of the ways to give data from Python, checked.
 
-    A pair of tensors or NumPy arrays `(x, y)`, or a `TensorDataset` of two, becomes `Arrays`. A map-style `Dataset` of
+    A pair of tensors or NumPy arrays `(x, y)`, or a `TensorDataset` of two, becomes `Arrays`; NumPy's floats become
+    float32, and tensors stay what they are. A map-style `Dataset` of
     `(image, label)` stays as it is; the loader draws its order and seeds its random transforms. A `DataLoader` is
     iterated as it is: its order and its draws are then the user's, reproducible only if the user makes them so.
     """
@@ -80,7 +81,7 @@ def as_split(split: object, name: str = "split") -> Split:
             kinds = ", ".join(type(part).__name__ for part in split[:4])
             raise ValueError(f"{name}: expected a pair of tensors (x, y), got {type(split).__name__} of {kinds}")
         try:
-            return Arrays(torch.as_tensor(split[0]), torch.as_tensor(split[1]))
+            return Arrays(torch.as_tensor(single(split[0])), torch.as_tensor(split[1]))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     if isinstance(split, Arrays | DataLoader):
@@ -96,6 +97,11 @@ def as_split(split: object, name: str = "split") -> Split:
     raise ValueError(
         f"{name}: expected a Dataset, a DataLoader or a pair of tensors (x, y), got {type(split).__name__}"
     )
+
+
+def single(x: object) -> object:
+    """NumPy's floats, which are float64 where nobody has asked for it, in the precision of networks."""
+    return x.astype(np.float32, copy=False) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
 
 
 def labels_of(split: Split) -> Tensor | None:

@@ -38,7 +38,7 @@ def run_tasks(tasks: Sequence[Task], workers: int, stage: Callable[[str], Stage]
     the error of a task that fails; what was reached is saved in any case.
     """
     board = Board(tasks)
-    whole = stage("all")
+    whole = stage("demo")
     crew: list[Worker] = []
     with interruptions(True) as wish:
         try:
@@ -64,7 +64,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.wire: Wire
         self.wire, theirs = context.Pipe()
-        self.shown = stage("demo")
+        self.shown = stage("worker")
         self.task: Task | None = None
         self.idle = False
         self.silent = 0.0  # seconds, as counted while this process ran itself: a suspended machine is nobody's fault

@@ -13,7 +13,7 @@ from onefold.data import Arrays, Source
 from onefold.data.augment import as_input
 from onefold.demo.tasks import STUDENTS, TEACHERS, student_folder
 from onefold.engine import build_network
-from onefold.engine.checkpoint import load_network
+from onefold.engine.keeping.checkpoint import load_network
 from onefold.ensemble import Teachers
 from onefold.metrics import log_mean_probabilities
 from onefold.metrics.threads import one_thread

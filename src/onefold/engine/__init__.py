@@ -4,7 +4,7 @@ from onefold.engine.conduct import conduct
 from onefold.engine.evaluate import evaluate_run
 from onefold.engine.from_recipe import distill_run, train_teachers
 from onefold.engine.losses import Diverged
-from onefold.engine.networks import build_network
+from onefold.engine.networks.named import build_network
 from onefold.engine.progress import Progress, Silent
 from onefold.engine.result import Result
 from onefold.engine.settings import Settings

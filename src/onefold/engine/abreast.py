@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from onefold.engine.device import current
-from onefold.engine.pack import generator_states, set_generator_states
+from onefold.engine.keeping.pack import generator_states, set_generator_states
 from onefold.engine.progress import Progress
 from onefold.engine.signals import Interrupted, asked_to_stop
 from onefold.fast.streams import apart

@@ -11,16 +11,17 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from onefold.engine.abreast import Going, alone
-from onefold.engine.checkpoint import weights_hash
 from onefold.engine.device import own_randomness, placed
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import World
-from onefold.engine.environment import environment
-from onefold.engine.event_files import check_log, event_files
-from onefold.engine.factories import HOW
-from onefold.engine.keeper import Keeper
+from onefold.engine.keeping.checkpoint import weights_hash
+from onefold.engine.keeping.environment import environment
+from onefold.engine.keeping.event_files import check_log, event_files
+from onefold.engine.keeping.keeper import Keeper
+from onefold.engine.keeping.pack import pack
 from onefold.engine.loop import Position, fit
-from onefold.engine.pack import pack
+from onefold.engine.networks.named import standardized
+from onefold.engine.optim.factories import HOW
 from onefold.engine.preflight import check_alike
 from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finish, finished_result, served_network
@@ -76,7 +77,7 @@ def conducting(
         pack(training.state_dict())  # what cannot be stored is refused now
         if world.first(lambda: found_or_begun(run, recipe, about, job.device, COPIES * size_of(training.student))):
             progress.message(f"{run.path} is finished; nothing was changed")
-            return finished_result(run, served_network(job.method, training.student), world)
+            return finished_result(run, job.method, served_network(job.method, training.student), world)
         per_step = training.train.examples / len(training.train)
         writes = world.rank == 0
         with (
@@ -143,6 +144,7 @@ def describe(training: Training) -> dict[str, Any]:
         "perturbation": job.perturbation.name,
         "members": training.student.members,
         "classes": training.classes,
+        "standardized": standardized(job.net),
         "parameters": sum(p.numel() for p in job.net.parameters()),
         "examples": training.train.examples,
         "steps": job.settings.epochs * len(training.train),

@@ -14,6 +14,7 @@ from onefold.data import Loader
 from onefold.data.given import GivenLoader
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.kept import Answered, Kept, kept
+from onefold.engine.teachers import teacher_runs
 from onefold.metrics import (
     Classification,
     evaluate_predictions,
@@ -116,12 +117,25 @@ def evaluate_run(folder: Path | str, members: int | None = None) -> dict[str, fl
     if not run.started and not teacher_folders(run.path):
         raise ValueError(
             f"{run.path} is not a finished run, and holds no teachers; give the folder of a run, or of teachers "
-            "('onefold report' takes folders that hold runs, too)"
+            "('onefold evaluate' and 'onefold report' take folders that hold runs, too)"
         )
     if run.started:
         run.result  # noqa: B018 -- refuses what is not finished
         return metrics_of(stored(run))
     return metrics_together(teachers_stored(run.path, members))
+
+
+def temperature_of(folder: Path | str) -> float | None:
+    """The temperature that `evaluate_run` has, by itself; None where there was no validation split."""
+    run = RunFolder(folder)
+    runs = [run] if run.started else [RunFolder(path) for path in teacher_folders(run.path)]
+    if not all(run.predictions_file("val").exists() for run in runs):
+        return None
+    if run.started:
+        labels, logits = stored(run)["val"]
+        return fit_temperature(logits, labels)
+    each = teachers_stored(run.path)
+    return fit_temperature(joint(each, "val"), each[0]["val"][0])
 
 
 def teacher_folders(folder: Path) -> list[Path]:
@@ -132,7 +146,8 @@ def teacher_folders(folder: Path) -> list[Path]:
 def teachers_stored(folder: Path, members: int | None = None) -> list[Splits]:
     """The predictions of every teacher in a folder, or of the first `members`, in their order."""
     each = []
-    for path in teacher_folders(folder)[:members]:
+    asked = teacher_folders(folder) if members is None else [run.path for run in teacher_runs(folder, members)]
+    for path in asked:
         if not RunFolder(path).finished:
             raise ValueError(f"{path} is not finished; run `onefold train` again to go on with it")
         each.append(stored(RunFolder(path)))

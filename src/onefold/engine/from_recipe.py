@@ -15,16 +15,16 @@ from onefold.data.order import draw_seed
 from onefold.data.place import place_of
 from onefold.data.trace import traces
 from onefold.engine.abreast import Going, Together, abreast, alone
-from onefold.engine.at_once import ONE_BY_ONE, at_once, room_on
 from onefold.engine.conduct import COPIES, conducting, size_of
+from onefold.engine.cost.at_once import ONE_BY_ONE, at_once, room_on
 from onefold.engine.device import seeded
 from onefold.engine.distributed.launch import device_here, world_here
 from onefold.engine.distributed.plan import by_members
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import ALONE, World
-from onefold.engine.event_files import check_log
-from onefold.engine.networks import begin_alike, build_network, identity, network_of
-from onefold.engine.own_network import is_own
+from onefold.engine.keeping.event_files import check_log
+from onefold.engine.networks.named import begin_alike, build_network, identity, network_of
+from onefold.engine.networks.own_network import is_own
 from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finished_result, served_network
 from onefold.engine.settings import settings_of
@@ -106,7 +106,8 @@ def train_teachers(
     if apart:
         world.wait()
         # In networks that were made at the beginning: the user's own file may have been edited since.
-        done |= {m: finished_result(runs[m], copy.deepcopy(net), world) for m in todo}
+        method = method_named("supervised")
+        done |= {m: finished_result(runs[m], method, copy.deepcopy(net), world) for m in todo}
     return [result for result in done.values() if result is not None]
 
 
@@ -269,7 +270,8 @@ def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progr
     progress.message(f"{run.path} is finished; nothing was changed")
     net, example = network_of(recorded | identity(recipe.network))  # the file as it was given now, which may have moved
     method = method_named(recorded["method"])
-    return finished_result(run, served_network(method, method.student(net, recorded["members"], example)), world)
+    served = served_network(method, method.student(net, recorded["members"], example))
+    return finished_result(run, method, served, world)
 
 
 def loaded(recipe: Recipe, world: World) -> Source:

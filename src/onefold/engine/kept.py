@@ -41,14 +41,19 @@ class Kept:
 
     def joined(self) -> Answered:
         """Labels `[N]` and log-probabilities `[N, K]`; those in the file come into memory where they are looked at."""
-        labels = torch.frombuffer(self.labels, dtype=torch.long) if self.labels else torch.empty(0, dtype=torch.long)
+        labels = over(self.labels, torch.long)
         shape = self.rows, self.classes
         if self.file is None:
-            return labels, torch.frombuffer(self.logits, dtype=torch.float32).view(shape)
+            return labels, over(self.logits, torch.float32).view(shape)
         self.file.flush()
         with self.file:
             # Copied on writing: torch wants what it could write to.
             return labels, torch.from_numpy(np.memmap(self.file, np.float32, "c", 0, shape))
+
+
+def over(content: bytearray, dtype: torch.dtype) -> Tensor:
+    """A tensor over bytes, of which there may be none: torch's own function refuses that."""
+    return torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
 
 
 def kept(batches: Iterable[Answered]) -> Answered:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import math
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from signal import Signals
@@ -13,18 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onefold.engine.abreast import Going, sharing
+from onefold.engine.abreast import Going
 from onefold.engine.evaluate import measure
-from onefold.engine.keeper import Keeper
+from onefold.engine.keeping.keeper import Keeper
 from onefold.engine.losses import Losses, check_finite, diverged, weights_finite
-from onefold.engine.progress import LOG, Progress, epoch_line
-from onefold.engine.signals import Interrupted, interruptions
+from onefold.engine.progress import Progress
+from onefold.engine.signals import Interrupted, Wish, interruptions
 from onefold.engine.training import Training
+from onefold.engine.watch import Pace, Watch
 from onefold.recipe import evaluated
 from onefold.types import Ensemble
 
 ODD = "NaN or infinite"
-LOOK = 1.0  # seconds between two reports of progress, at least
 
 
 @dataclass
@@ -63,6 +60,7 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
     losses = Losses(settings.log_every, training.job.device)
     at = resume(training, keeper, losses, progress, total)
     pace = Pace(at.step, at.seconds)
+    watch = Watch(keeper, progress, losses, pace, settings.log_every, steps, total)
 
     with interruptions(keeper.run is not None) as wish:
         while at.step < total:
@@ -73,15 +71,7 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
                 losses.append(one_step(training, x, labels, losses, at.step, keeper), rate)
                 training.schedule.after()
                 at.step += 1
-
-                log = len(losses) == settings.log_every or at.step % steps == 0
-                if log or pace.look_due():
-                    loss, lr = mean(check_finite(losses, at.step, keeper.last)), float(rate)
-                    progress.update(at.step, total, loss, lr, pace.examples_a_second(at.step, world.examples(x)))
-                if log:
-                    record = {"kind": "train", "step": at.step, "epoch": epoch + 1, "loss": loss, "lr": lr}
-                    keeper.log(record | {"seconds": pace.seconds()})
-                    losses.clear()
+                watch.after_step(at.step, rate, world.examples(x))
                 if at.step % steps == 0:
                     break
                 told, due = world.consult(wish.signal, pace.checkpoint_due(settings.minutes))
@@ -89,33 +79,39 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
                     save(training, keeper, losses, at, pace)
                     stop_if(told, keeper, at.step, total)
                 yield False
-            if at.step != (epoch + 1) * steps:
-                raise ValueError(
-                    f"train: expected {steps} batches in every epoch, got {at.step - epoch * steps}; "
-                    "a DataLoader has to be one that can be iterated again for every epoch"
-                )
+            check_length(at.step - epoch * steps, steps)
 
             yield True
-            measured = None
-            due = evaluated(epoch + 1, settings.epochs, settings.eval_every, settings.eval_last)
-            if training.val is not None and due:
-                measured = evaluate(training, keeper, at, epoch + 1)
-            if world.rank == 0 and LOG.isEnabledFor(logging.INFO) and (pace.line_due() or at.step == total):
-                name = "" if keeper.run is None else f"{keeper.run.path}: "
-                LOG.info(name + epoch_line(epoch + 1, settings.epochs, loss, measured, pace.seconds()))
-            if training.diversity is not None and training.diversity.due(epoch + 1):
-                for record in training.diversity.records(at.step, epoch + 1):
-                    keeper.log(record)
-            save(training, keeper, losses, at, pace)
-            if at.step == total:
-                keeper.wait()
-            told, _ = world.consult(wish.signal, False, now=True)
-            stop_if(told, keeper, at.step, total)
+            end_epoch(training, keeper, watch, at, epoch + 1)
+            stop_if_asked(training, keeper, wish, at.step, total)
             yield at.step == total  # what follows the last epoch is evaluated and written, too
             if at.step == total:  # others may have gone ahead meanwhile, and been asked to stop with this one
-                told, _ = world.consult(wish.signal, False, now=True)
-                stop_if(told, keeper, at.step, total)
+                stop_if_asked(training, keeper, wish, at.step, total)
     return at
+
+
+def end_epoch(training: Training, keeper: Keeper, watch: Watch, at: Position, epoch: int) -> None:
+    """What comes between two epochs: an evaluation where one is due, a line, a look at the members, a checkpoint."""
+    settings, measured = training.job.settings, None
+    due = evaluated(epoch, settings.epochs, settings.eval_every, settings.eval_last)
+    if training.val is not None and due:
+        measured = evaluate(training, keeper, at, epoch)
+    if training.job.world.rank == 0:
+        watch.after_epoch(epoch, settings.epochs, measured)
+    if training.diversity is not None and training.diversity.due(epoch):
+        for record in training.diversity.records(at.step, epoch):
+            keeper.log(record)
+    save(training, keeper, watch.losses, at, watch.pace)
+    if epoch == settings.epochs:
+        keeper.wait()
+
+
+def check_length(found: int, steps: int) -> None:
+    if found != steps:
+        raise ValueError(
+            f"train: expected {steps} batches in every epoch, got {found}; "
+            "a DataLoader has to be one that can be iterated again for every epoch"
+        )
 
 
 def resume(training: Training, keeper: Keeper, losses: Losses, progress: Progress, total: int) -> Position:
@@ -200,46 +196,6 @@ def stop_if(told: Signals | None, keeper: Keeper, step: int, total: int) -> None
         )
 
 
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-class Pace:
-    """The clock: how long, how fast, and whether it is time."""
-
-    def __init__(self, step: int, seconds: float) -> None:
-        now = time.monotonic()
-        self.taken, self.counted, self.looked, self.kept, self.steps = seconds, now, now, now, (step, now)
-        self.told = -math.inf
-
-    def seconds(self) -> float:
-        """That the training took so far; where runs take turns on a device, its share of their time."""
-        now = time.monotonic()
-        self.taken += (now - self.counted) / sharing()
-        self.counted = now
-        return round(self.taken, 3)
-
-    def look_due(self) -> bool:
-        due = time.monotonic() - self.looked >= LOOK
-        if due:
-            self.looked = time.monotonic()
-        return due
-
-    def line_due(self) -> bool:
-        """Whether an epoch is worth a line: of those shorter than a second not each."""
-        due = time.monotonic() - self.told >= LOOK
-        if due:
-            self.told = time.monotonic()
-        return due
-
-    def checkpoint_due(self, minutes: float) -> bool:
-        return time.monotonic() - self.kept >= 60 * minutes
-
-    def saved(self) -> None:
-        self.kept = time.monotonic()
-
-    def examples_a_second(self, step: int, batch: int) -> float:
-        """Since the last time this was asked."""
-        (before, then), now = self.steps, time.monotonic()
-        self.steps = step, now
-        return (step - before) * batch / max(now - then, 1e-9)
+def stop_if_asked(training: Training, keeper: Keeper, wish: Wish, step: int, total: int) -> None:
+    told, _ = training.job.world.consult(wish.signal, False, now=True)
+    stop_if(told, keeper, step, total)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from onefold.engine.schedule import Rate
+from onefold.engine.optim.schedule import Rate
 
 
 class Diverged(RuntimeError):
@@ -68,8 +68,11 @@ def weights_finite(module: torch.nn.Module) -> bool:
 
 def diverged(step: int, what: str, rate: float, last: Path | None) -> Diverged:
     kept = f"the last good checkpoint is {last}" if last is not None else "there is no checkpoint yet"
-    where = "" if last is None else ", in another folder"
+    where = "" if last is None else "; in another folder"
+    # The loss is tau^2 times a cross-entropy, and weights times factors: without norms a lower rate often learns too
+    # little before it is low enough.
     return Diverged(
         f"step {step}: {what} (learning rate {rate:.3g}); {kept}. "
-        f"Lower the learning rate, warm up longer or clip the gradient{where}"
+        "Clip the gradient (clip=1.0, on the command line --optim.clip 1), which networks without BatchNorm may need; "
+        f"if that is not enough, lower the learning rate or warm up longer{where}"
     )

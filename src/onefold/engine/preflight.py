@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from onefold.data import Arrays, Augmentation, Split, loader_for, targets_of
 from onefold.data.compare import FEW, check_scale, class_notes, looked_at, range_notes, scale_notes
+from onefold.data.given import batching
 from onefold.data.sample import sample
 from onefold.data.split import check_range, first_few
 from onefold.methods import AnyStudent
@@ -187,22 +188,15 @@ def blaming(name: str, x: Tensor) -> Iterator[None]:
 
 
 def check_space(job: Job, x: Tensor) -> None:
-    """Refuses inputs that a perturbation cannot move or would clip: standardised images lie outside of [0, 1]."""
-    low, high = job.space.low, job.space.high
-    if job.perturbation.perturb is none:
-        return
-    check_inputs(x)
-    if (low is not None and bool((x < low).any())) or (high is not None and bool((x > high).any())):
-        raise ValueError(
-            f"space: expected inputs from {low} to {high}, got {float(x.min()):.3g} to {float(x.max()):.3g}, which a "
-            "perturbation would clip. Give images in [0, 1] and standardise them in the network, or "
-            "space=InputSpace.of(x) for other inputs"
-        )
+    """Refuses inputs that a perturbation cannot move or would clip: normalised images lie outside of [0, 1]."""
+    if job.perturbation.perturb is not none:
+        check_inputs(x, job.space)
+        job.space.check(x)  # on any device, once
 
 
 def check_smallest_batch(job: Job, student: AnyStudent, x: Tensor) -> None:
     """Refuses a last batch of one example where BatchNorm could not normalise it."""
-    optim, (count, batch, drop_last) = job.settings.optim, batching(job)
+    optim, (count, batch, drop_last) = job.settings.optim, planned(job)
     if not batch:
         return
     sizes = [min(batch, count), *([count % batch] if count % batch and not drop_last else [])]
@@ -221,12 +215,9 @@ def check_smallest_batch(job: Job, student: AnyStudent, x: Tensor) -> None:
         ) from None
 
 
-def batching(job: Job) -> tuple[int, int, bool]:
+def planned(job: Job) -> tuple[int, int, bool]:
     """How many examples come in batches of what size, and whether a partial one is left out; zeros if unknown."""
     if not isinstance(job.train, DataLoader):
         known = len(job.train) if hasattr(job.train, "__len__") else 0
         return known, job.settings.optim.batch_size if known else 0, job.settings.optim.drop_last
-    sampler, size = job.train.sampler, job.train.batch_size
-    if size is None or isinstance(job.train.dataset, IterableDataset) or not isinstance(sampler, Sized):
-        return 0, 0, False
-    return len(sampler), size, job.train.drop_last
+    return batching(job.train)

@@ -12,18 +12,18 @@ from torch import Tensor, nn
 from onefold.data import loader_for
 from onefold.data.sample import sample
 from onefold.engine.averaging import averaging_health, warning_of
-from onefold.engine.checkpoint import load_network, save_network, weights_hash
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.evaluate import answers_of_all, metrics_of
-from onefold.engine.keeper import Keeper
+from onefold.engine.keeping.checkpoint import load_network, save_network, weights_hash
+from onefold.engine.keeping.keeper import Keeper
 from onefold.engine.loop import Position
 from onefold.engine.measure.store import Measurements, fingerprint
 from onefold.engine.training import Training
 from onefold.ensemble import BatchEnsemble, Plain
 from onefold.methods import AnyStudent, Method
-from onefold.metrics import fit_temperature
+from onefold.metrics import fit_temperature, log_mean_probabilities
 from onefold.run import RunFolder
-from onefold.types import Ensemble
+from onefold.types import Ensemble, Prediction
 
 IMAGES = 10_000  # of the training split, for statistics of the averaged network
 
@@ -36,12 +36,15 @@ class Result:
     metrics: of the test split, calibrated on the validation split; of the validation split where it is alone.
     temperature: fitted on the validation split.
     folder: where everything lies, if it was kept.
+    predict: the one answer, from the model's logits: what the metrics are of. `onefold.evaluate` and
+        `onefold.calibrated` take it from a result.
     """
 
     model: nn.Module
     metrics: dict[str, float] = field(default_factory=dict)
     temperature: float | None = None
     folder: Path | None = None
+    predict: Prediction = log_mean_probabilities
 
 
 def served_network(method: Method, student: AnyStudent) -> nn.Module:
@@ -66,7 +69,7 @@ def finish(training: Training, at: Position, keeper: Keeper) -> Result:
             splits[split] = found
     health = health_of(training, served)
     metrics, temperature = world.first(lambda: keep(training, at, keeper.run, network, splits, health))
-    return Result(network, metrics, temperature, None if keeper.run is None else keeper.run.path)
+    return Result(network, metrics, temperature, None if keeper.run is None else keeper.run.path, method.predict)
 
 
 def keep(
@@ -120,8 +123,8 @@ def health_of(training: Training, served: Ensemble) -> dict[str, Any] | None:
     return found
 
 
-def finished_result(run: RunFolder, network: nn.Module, world: World = ALONE) -> Result:
-    """The result of a finished run; `network` is one of its architecture, whose weights are replaced."""
+def finished_result(run: RunFolder, method: Method, network: nn.Module, world: World = ALONE) -> Result:
+    """The result of a method's finished run; `network` is one of its architecture, whose weights are replaced."""
 
     def read() -> tuple[dict[str, Tensor], dict[str, Any]]:
         load_network(run.model, network)
@@ -129,4 +132,4 @@ def finished_result(run: RunFolder, network: nn.Module, world: World = ALONE) ->
 
     weights, record = world.first(read)
     network.load_state_dict(weights)
-    return Result(network.eval(), record["metrics"], record["temperature"], run.path)
+    return Result(network.eval(), record["metrics"], record["temperature"], run.path, method.predict)

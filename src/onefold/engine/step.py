@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from onefold.engine.distributed.world import ALONE, World
-from onefold.engine.ema import MovingAverage
+from onefold.engine.optim.ema import MovingAverage
 from onefold.fast.convolve import Gradients, gradients_beside
 from onefold.fast.streams import beside, given_back
 from onefold.types import Ensemble, Objective, Perturbation, Student

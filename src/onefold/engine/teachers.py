@@ -11,12 +11,12 @@ from torch import nn
 
 from onefold.data import Source
 from onefold.data.trace import traces
-from onefold.engine.checkpoint import load_network
 from onefold.engine.distributed.plan import spreads
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
 from onefold.engine.distributed.world import World
-from onefold.engine.networks import doubt, found_at, network_of
+from onefold.engine.keeping.checkpoint import load_network
+from onefold.engine.networks.named import doubt, found_at, network_of
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder
 
@@ -63,6 +63,8 @@ def teachers_for(
 
 def teacher_runs(folder: Path | str, members: int | None = None, fewer: str = "") -> list[RunFolder]:
     """The folders of the teachers, each of them finished; `fewer` is how to ask for less than `members`."""
+    if members is not None and (isinstance(members, bool) or not isinstance(members, int) or members < 1):
+        raise ValueError(f"members: expected a whole number of at least 1, got {members!r}")
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise ValueError(f"teachers: expected a folder made by `onefold train`, got {folder}, which is not there")

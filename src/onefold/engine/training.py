@@ -20,16 +20,16 @@ from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.diversity import DiversityLog, diversity_log
-from onefold.engine.ema import MovingAverage
-from onefold.engine.factories import (
+from onefold.engine.optim.ema import MovingAverage
+from onefold.engine.optim.factories import (
     OptimizerFactory,
     SchedulerFactory,
     load_optimizer,
     optimizer_for,
     schedule_for,
 )
+from onefold.engine.optim.schedule import Schedule
 from onefold.engine.preflight import blaming, check_job, check_loaders, check_space, example_of
-from onefold.engine.schedule import Schedule
 from onefold.engine.settings import Settings
 from onefold.engine.step import Loss, Step, distillation_loss, training_step
 from onefold.ensemble import Teachers
@@ -138,10 +138,11 @@ def prepare(job: Job) -> Training:
         student = job.method.student(copy.deepcopy(job.net).to(job.device), members, x)
     student.to(job.device)
 
-    known = {"alpha": settings.alpha, "temperature": settings.temperature, "cap": settings.cap}
+    known: dict[str, Any] = {"alpha": settings.alpha, "temperature": settings.temperature, "cap": settings.cap}
     known |= {"label_smoothing": optim.label_smoothing}
     objective = with_hyperparameters(job.method.objective, **known)
-    perturb = with_hyperparameters(job.perturbation.perturb, **known, space=job.space, draws=job.world.draws)
+    known |= {"space": job.space.on(job.device), "draws": job.world.draws}
+    perturb = with_hyperparameters(job.perturbation.perturb, **known)
 
     def loss_for(student: AnyStudent, teachers: Ensemble | None) -> Loss:
         def loss(x: Tensor, labels: Tensor) -> Tensor:

@@ -15,13 +15,21 @@ def collapse(student: BatchEnsemble | Plain) -> nn.Module:
 
     An ordinary network of the original class with the original keys, independent of the student. Its weights are the
     exact mean of the members' weights; everything shared is taken as it is.
+
+    Args:
+        student: made by `batch_ensemble`, and trained.
     """
     check_student("collapse", student)
     return interpolate(student, [1 / student.members] * student.members)
 
 
 def subnetwork(student: BatchEnsemble | Plain, m: int) -> nn.Module:
-    """Member m, theta o (r_m s_m^T), as an ordinary network of the original class with the original keys."""
+    """Member m, theta o (r_m s_m^T), as an ordinary network of the original class with the original keys.
+
+    Args:
+        student: made by `batch_ensemble`.
+        m: which member, from 0 to M - 1.
+    """
     check_student("subnetwork", student)
     if isinstance(m, bool) or not isinstance(m, int) or not 0 <= m < student.members:
         raise ValueError(f"m: expected a member from 0 to {student.members - 1}, got {m!r}")

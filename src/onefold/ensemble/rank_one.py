@@ -95,4 +95,4 @@ class RankOne(nn.Module):
 
     def __reduce_ex__(self, _protocol: object) -> Any:
         # The subclass is made at run time, so pickle and deepcopy rebuild it from the original class.
-        return type(self).rebuild, (type(self).original,), self.__dict__
+        return type(self).rebuild, (type(self).original,), cast(Any, self).__getstate__()

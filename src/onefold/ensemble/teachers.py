@@ -33,12 +33,16 @@ class Place(NamedTuple):
 
 
 class Teachers(nn.Module):
-    """Frozen networks in evaluation mode: `[B, ...]` to `[M, B, K]`. The networks given are copied.
+    """Frozen networks in evaluation mode: `[B, ...]` to `[M, B, K]`.
 
     The members may be of different architectures. Where all have the same one, an index tensor on any device picks
     members without waiting for its values: the picked weights are gathered from a stack of all members' weights, and
     only those networks run. Where they differ, an index on the host picks the networks to run; an index on another
     device runs all of them and picks among the answers.
+
+    Args:
+        networks: a list of trained networks, each of which maps `[B, ...]` to logits `[B, K]`; they are copied.
+        example: a few inputs, about which all are asked once, so that networks of different classes are told now.
     """
 
     def __init__(self, networks: Iterable[nn.Module] | nn.Module, *, example: Tensor | None = None) -> None:

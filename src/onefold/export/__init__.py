@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor, nn
+
 from onefold.export.deployed import Deployed, deployed
 from onefold.export.hub import write_hub
 from onefold.export.onnx_file import check_onnx, onnx_bytes
@@ -40,6 +42,8 @@ def export(
     calibrated: bool = True,
     batch: int | None = None,
     network: str = "",
+    net: nn.Module | None = None,
+    example: Tensor | None = None,
 ) -> Exported:
     """Writes the network of a finished run, or the ensemble of a folder of teachers, and compares what was written.
 
@@ -50,6 +54,8 @@ def export(
         calibrated: the run's temperature becomes part of the network, where it has one.
         batch: how many examples it takes at a time; any number, if nothing is said.
         network: where the file of a network of one's own lies now, FILE.py:NAME.
+        net, example: of a run from Python, whose folder has the weights alone: a network of that architecture, and
+            inputs `[B, ...]`.
     """
     if format not in PLACES:
         raise ValueError(f"format: expected {', '.join(FORMATS)}, got {format!r}")
@@ -59,7 +65,9 @@ def export(
     if format == "onnx":
         check_onnx()
     check_place(path, format)
-    found = deployed(run, calibrated, network)
+    if (net is None) != (example is None):
+        raise ValueError("net, example: expected both, a network and inputs that it takes, or neither")
+    found = deployed(run, calibrated, network, None if net is None or example is None else (net, example))
     notes = [about_temperature(found)]
     if format == "hub":
         return Exported(path, notes + write_hub(found, path, batch))

@@ -22,4 +22,5 @@ def check_agreement(expected: Tensor, answer: Callable[[Tensor], Tensor], x: Ten
             f"{what}: its answers are {apart:.1%} of the largest logit from the network's, for the same inputs; "
             "nothing is kept, so take another format"
         )
-    return f"read again, it answers as the network does (logits of {len(x)} drawn inputs within {apart:.0e} of them)"
+    how = "with the same bits" if apart == 0 else f"its logits within {apart:.0e} of the largest"
+    return f"{what}, read again, answers {len(x)} inputs as the network does, {how}"

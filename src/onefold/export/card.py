@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from onefold.engine.networks import own_arguments, recorded
-from onefold.engine.own_network import in_file, is_own
+from onefold.engine.networks.named import own_arguments, recorded
+from onefold.engine.networks.own_network import in_file, is_own
 from onefold.export.deployed import Deployed
 from onefold.models import ChannelStatistics
 
@@ -32,7 +32,7 @@ def card(found: Deployed, to_do: str, program: bool, code: list[str]) -> str:
         facts=facts,
         name=title(facts),
         story=story(facts),
-        images="range" in facts["input"],
+        images=len(facts["input"]["shape"]) == 3,
         dataset=HUB_DATA.get(str(facts["data"])),
         metrics=[(METRICS[name], facts["metrics"][name]) for name in METRICS if name in facts["metrics"]],
         program=program,
@@ -61,10 +61,12 @@ def story(facts: dict[str, Any]) -> str:
 def loading(found: Deployed) -> list[str]:
     """Lines of Python that make the network whose weights these are."""
     about = found.about
+    if "image_size" not in about:  # trained from Python
+        return [f"net = {found.facts['network']}(...)  # as it was made to be trained"]
     given = (about["classes"], about["statistics"], about["image_size"])
     if not is_own(about["network"]):
         arguments = ", ".join(map(repr, (about["network"], *given)))
-        return ["from onefold.engine.networks import build_network", "", f"net = build_network({arguments})"]
+        return ["from onefold.engine import build_network", "", f"net = build_network({arguments})"]
     own = recorded(about)
     place, _, name = about["network"].rpartition(":")
     filled = own_arguments(own, *given[:2])

@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from onefold.engine.networks import recorded
-from onefold.engine.own_network import is_own
-from onefold.engine.own_sources import INSTALLED, sources
+from onefold.engine.networks.named import recorded
+from onefold.engine.networks.own_network import is_own
+from onefold.engine.networks.own_sources import INSTALLED, sources
 from onefold.export.card import card
 from onefold.export.deployed import Deployed
 from onefold.export.program import program_bytes, traced
@@ -45,7 +45,7 @@ def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[s
         notes.append(f"{CARD} is there already and stays; the new one is {CARD}.new")
     else:
         write_aside(folder / CARD, text)
-    return notes
+    return list(dict.fromkeys(notes))
 
 
 def config(found: Deployed) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def config(found: Deployed) -> dict[str, Any]:
 def own_code(found: Deployed) -> dict[Path, Path]:
     """The files that a network of the user's own is written in, by their places in the folder; none of an installed
     package."""
-    if not is_own(found.about["network"]):
+    if not is_own(found.about.get("network", "")):
         return {}
     own = recorded(found.about)
     if INSTALLED & {*own.folder.parts}:

@@ -9,7 +9,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from onefold.engine.pack import pack
+from onefold.engine.keeping.pack import pack
 from onefold.export.agree import check_agreement
 from onefold.export.deployed import Deployed
 

@@ -13,6 +13,8 @@ from onefold.metrics.ensemble import log_mean_probabilities
 from onefold.types import at_least_float32, check_labels, check_logits
 
 LOWEST, HIGHEST = 1e-3, 1e3  # temperatures
+UNTOLD = 1.0  # where no temperature is best; one that is best is never exactly this, but at least
+FITTED = math.nextafter(UNTOLD, HIGHEST)
 _VALUES = 2**22  # values worked on at once: 32 MiB in float64
 
 
@@ -33,11 +35,18 @@ def check_temperature(temperature: float | None) -> float:
 
 
 def warning_of_temperature(temperature: float | None) -> str | None:
-    """A sentence with advice about a fitted temperature at an end of the range: a better one lies beyond."""
+    """A sentence with advice about a temperature that the validation split does not tell, or that is at an end of the
+    range: a better one lies beyond."""
+    if temperature == UNTOLD:
+        return (
+            "the temperature is 1, which leaves the network as it is: every answer on the validation split is right, "
+            "or all classes are always equally probable, so that the split does not tell how sure the network may be; "
+            "give more validation examples"
+        )
     if temperature is None or LOWEST < temperature < HIGHEST:
         return None
     if temperature <= LOWEST:
-        return (
+        return (  # of older folders also where every answer is right
             f"the temperature is {LOWEST:g}, the lowest that is tried: every answer on the validation split is right, "
             "or the logits are minute, so that the split does not tell how sure the network may be; give more "
             "validation examples, or serve it without a temperature"
@@ -64,9 +73,10 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
 
     z are logits `[N, K]`, or the log of the mean probabilities of members `[M, N, K]`; labels y are `[N]`.
     The loss is convex in 1/T, so its derivative changes sign at most once: Newton's method over log T in
-    float64, kept inside a bracket by bisection, finds where, to rounding. T stays from 0.001 to 1000, and is
-    that bound where the loss falls beyond it: 0.001 if every answer is right, 1000 if the logits say nothing
-    of the labels.
+    float64, kept inside a bracket by bisection, finds where, to rounding. If every answer is right, the loss falls
+    for ever toward T = 0, where one wrong answer later costs any amount: T is then 1, the network as it is. Else T
+    stays from 0.001 to 1000, and is that bound where the loss falls beyond it: 1000 if the logits say nothing of
+    the labels.
     """
     logits = as_members(logits).detach()
     check_logits("logits", logits[:, :0])
@@ -96,13 +106,13 @@ def _minimise(batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> float:
     slope, curvature = _derivatives(batches(), 1.0)
     if math.isnan(slope):
         raise ValueError("logits: expected finite validation logits, got NaN or infinite values")
-    if slope == 0:  # every temperature is as good
-        return 1.0
+    if slope == 0:  # with no curvature every temperature is as good
+        return UNTOLD if curvature == 0 else FITTED
     # s = - log T; the slope is negative at `low` and positive at `high`.
     s, bound = 0.0, -math.log(LOWEST if slope < 0 else HIGHEST)
     beyond, _ = _derivatives(batches(), math.exp(bound))
     if beyond == 0 or (beyond < 0) == (slope < 0):
-        return LOWEST if slope < 0 else HIGHEST
+        return HIGHEST if slope > 0 else UNTOLD if _all_right(batches()) else LOWEST
     low, high = (s, bound) if slope < 0 else (bound, s)
     last = high - low
     for _ in range(200):  # halving alone needs 50
@@ -114,7 +124,13 @@ def _minimise(batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> float:
         low, high = (s, high) if slope < 0 else (low, s)
         if slope == 0 or last <= 1e-13 or high - low <= 1e-14:
             break
-    return math.exp(-s)
+    fitted = math.exp(-s)
+    return FITTED if fitted == UNTOLD else fitted
+
+
+def _all_right(batches: Iterable[tuple[Tensor, Tensor]]) -> bool:
+    """Whether no class is ever more probable than the right one."""
+    return all(bool((z.gather(1, y[:, None]) >= z).all()) for z, y in batches)
 
 
 def _derivatives(batches: Iterable[tuple[Tensor, Tensor]], inverse: float) -> tuple[float, float]:

@@ -7,6 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from onefold.perturb.space import InputSpace
+from onefold.types import readable
+
 
 def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of a function's first result, values `[B]`, with respect to x, and its second result as it is.
@@ -33,8 +36,11 @@ def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tenso
     return gradient, also
 
 
-def check_inputs(x: Tensor) -> None:
+def check_inputs(x: Tensor, space: InputSpace) -> None:
+    """Refuses inputs that a perturbation cannot move and, where values can be looked at, those that it would clip."""
     if not x.is_floating_point():
         raise ValueError(f"x: a perturbation needs floating-point inputs, got {x.dtype}; divide images by 255")
     if not torch.compiler.is_compiling() and (torch.is_inference_mode_enabled() or x.is_inference()):
         raise ValueError("x: a perturbation needs gradients, which inference mode rules out; use torch.no_grad() there")
+    if readable(x):
+        space.check(x)

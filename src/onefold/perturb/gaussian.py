@@ -19,5 +19,5 @@ def gaussian(
     draws: Draws = DRAWS,
 ) -> Tensor:
     """x + gamma z with z ~ N(0, 1) for each pixel and gamma = 1/255."""
-    check_inputs(x)
+    check_inputs(x, space)
     return space.move(x, draws.normal(x))

@@ -23,6 +23,7 @@ def ods(
 
     One teacher T is drawn for the batch and a guidance w ~ U(-1, 1)^K for each image; eta = sqrt(D)/255.
     """
+    check_inputs(x, space)
     gradient, _ = guided_gradient(x, teachers, temperature, draws)
     return space.ascend(x, gradient)
 
@@ -37,13 +38,13 @@ def confods(
     draws: Draws = DRAWS,
 ) -> Tensor:
     """The ODS step times the confidence max_k p_T(x; tau) of the teacher it was taken from."""
+    check_inputs(x, space)
     gradient, confidence = guided_gradient(x, teachers, temperature, draws)
     return space.ascend(x, gradient, confidence)
 
 
 def guided_gradient(x: Tensor, teachers: Ensemble, temperature: float, draws: Draws) -> tuple[Tensor, Tensor]:
     """The gradient of w^T p_T(x; tau) for one drawn teacher, and that teacher's confidence `[B, 1]`."""
-    check_inputs(x)
     if not 0 < temperature < float("inf"):
         raise ValueError(f"temperature: expected a positive number, got {temperature}")
     drawn = draws.integer(0, teachers.members, x.device)

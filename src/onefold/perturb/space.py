@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from onefold.models import ChannelStatistics
 from onefold.types import at_least_float32
+
+ROUNDINGS = 4  # by which inputs may lie beyond an end, which was computed in another way
+MOST = 4  # numbers in a sentence
 
 
 @dataclass(frozen=True)
@@ -15,21 +23,34 @@ class InputSpace:
     """`scale` is the size of a step for each input dimension, `low` and `high` the range inputs are clipped to.
 
     Images in [0, 1] are the default: a step has the L2 norm sqrt(D)/255, the expected size of Gaussian noise with a
-    deviation of 1/255. For other inputs give a scale for each feature (a tensor that broadcasts to one example) and
-    no range; `InputSpace.of(x)` measures it from data.
+    deviation of 1/255. `InputSpace.standardized(mean, std)` is the same for images that were normalised. For features
+    give a scale for each (a tensor that broadcasts to one example) and no range; `InputSpace.of(x)` measures it from
+    data.
     """
 
     scale: float | Tensor = 1 / 255
-    low: float | None = 0.0
-    high: float | None = 1.0
+    low: float | Tensor | None = 0.0
+    high: float | Tensor | None = 1.0
 
     def __post_init__(self) -> None:
         if isinstance(self.scale, (int, float)) and not 0 < self.scale < float("inf"):
             raise ValueError(f"scale: expected a positive number, got {self.scale}")
         if isinstance(self.scale, Tensor) and not bool((self.scale >= 0).all() & self.scale.isfinite().all()):
             raise ValueError("scale: expected finite values of at least 0, one for each feature")
-        if self.low is not None and self.high is not None and not self.low < self.high:
+        if self.low is not None and self.high is not None and not bool(torch.as_tensor(self.low < self.high).all()):
             raise ValueError(f"low, high: expected low < high, got {self.low} and {self.high}")
+
+    @property
+    def described(self) -> str:
+        """As a run folder records it: plain numbers in full, of a tensor a hash of its values, wherever it lies."""
+        values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        return f"{type(self).__qualname__}({', '.join(f'{name}={in_full(value)}' for name, value in values.items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InputSpace) and self.described == other.described
+
+    def __hash__(self) -> int:
+        return hash(self.described)
 
     @staticmethod
     def of(x: Tensor, step: float = 0.1) -> InputSpace:
@@ -38,9 +59,54 @@ class InputSpace:
             raise ValueError(f"x: expected at least two floating-point examples, got {x.dtype} {list(x.shape)}")
         return InputSpace(scale=step * x.std(0), low=None, high=None)
 
+    @staticmethod
+    def standardized(mean: Sequence[float] | Tensor | float, std: Sequence[float] | Tensor | float) -> InputSpace:
+        """For images that were normalised, (x - mean) / std with a mean and a deviation for each channel: a step is
+        1/255 of a pixel, and pixels stay in [0, 1]."""
+        m, s = (torch.as_tensor(values, dtype=torch.float64).reshape(-1, 1, 1) for values in (mean, std))  # [C, 1, 1]
+        ChannelStatistics(tuple(m.flatten().tolist()), tuple(s.flatten().tolist()))  # refuses what makes no sense
+        return InputSpace(scale=1 / (255 * s), low=-m / s, high=(1 - m) / s)
+
+    def check(self, x: Tensor) -> None:
+        """Refuses inputs that a step would clip, looking once at each value where low and high are numbers."""
+        for name, value in self.tensors().items():
+            sizes = list(zip(reversed(value.shape), reversed(x.shape), strict=False))
+            if value.dim() > x.dim() or any(one not in (1, wanted) for one, wanted in sizes):
+                raise ValueError(
+                    f"space: expected a {name} that broadcasts to one example {list(x.shape[1:])}, got shape "
+                    f"{list(value.shape)}"
+                )
+        if not x.numel():
+            return
+        least, most = (x, x) if {"low", "high"} & self.tensors().keys() else x.aminmax()
+        low, high = (None if end is None else torch.as_tensor(end).to(x) for end in (self.low, self.high))
+        rounding = ROUNDINGS * max(torch.finfo(x.dtype).eps, torch.finfo(torch.float32).eps)
+        odd = low is not None and bool((least < low - rounding * low.abs()).any())
+        odd |= high is not None and bool((most > high + rounding * high.abs()).any())
+        if odd:
+            raise ValueError(
+                f"space: expected inputs from {ends(self.low)} to {ends(self.high)}, got {ends(x.amin())} to "
+                f"{ends(x.amax())}, which a perturbation would clip. For images that were normalised with mean and std "
+                "give space=InputSpace.standardized(mean, std) (from onefold import InputSpace), for features "
+                "space=InputSpace.of(x); or give images in [0, 1], and standardise them in the network"
+            )
+
+    def on(self, device: torch.device) -> InputSpace:
+        """The same with its tensors on a device, so that no step has to bring them there."""
+        moved: dict[str, Any] = {name: value.to(device) for name, value in self.tensors().items()}
+        return dataclasses.replace(self, **moved)
+
+    def tensors(self) -> dict[str, Tensor]:
+        values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
     def move(self, x: Tensor, steps: Tensor) -> Tensor:
         """x displaced by `steps`, counted in units of the scale, and clipped."""
         moved = x + self.scaled(steps, x)
+        if isinstance(self.low, Tensor) or isinstance(self.high, Tensor):
+            low, high = (end.to(moved) if isinstance(end, Tensor) else end for end in (self.low, self.high))
+            moved = moved if low is None else moved.clamp(min=low)
+            return moved if high is None else moved.clamp(max=high)
         return moved if self.low is None and self.high is None else moved.clamp(self.low, self.high)
 
     def ascend(self, x: Tensor, gradient: Tensor, length: Tensor | float = 1.0) -> Tensor:
@@ -62,6 +128,22 @@ class InputSpace:
 
     def scaled(self, values: Tensor, like: Tensor) -> Tensor:
         return values * (self.scale.to(like) if isinstance(self.scale, Tensor) else self.scale)
+
+
+def ends(end: float | Tensor | None) -> str:
+    """A number, or one for each channel."""
+    if not isinstance(end, Tensor):
+        return str(end)
+    numbers = [f"{value:.3g}" for value in end.flatten().tolist()]
+    return numbers[0] if len(numbers) == 1 else f"[{', '.join(numbers[:MOST])}{', ...' if len(numbers) > MOST else ''}]"
+
+
+def in_full(value: float | Tensor | None) -> str:
+    """What tells it from every other one; a tensor is printed rounded, and shortened."""
+    if not isinstance(value, Tensor):
+        return repr(value)
+    held = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return f"{value.dtype} {list(value.shape)} {hashlib.blake2b(held, digest_size=16).hexdigest()}"
 
 
 PIXELS = InputSpace()

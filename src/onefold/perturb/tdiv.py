@@ -23,7 +23,7 @@ def tdiv(
     draws: Draws = DRAWS,
 ) -> Tensor:
     """x + eta g / |g| with g the gradient of TDiv(x) = KL(sg(p_Ti(x)) || p_Tj(x)); eta = sqrt(D)/255."""
-    check_inputs(x)
+    check_inputs(x, space)
     check_members(teachers.members)
     i, j = draw_pair(teachers.members, x.device, draws)
     return space.ascend(x, divergence_gradient(x, teachers, i, j))
@@ -37,7 +37,7 @@ def tdiv_sdiv(
     SDiv(x) = KL(sg(p_Si(x)) || p_Sj(x)) for the same pair i != j, drawn once for the batch, and a student that uses
     its running statistics.
     """
-    check_inputs(x)
+    check_inputs(x, space)
     check_members(teachers.members)
     check_student(teachers.members, student.members)
     i, j = draw_pair(teachers.members, x.device, draws)

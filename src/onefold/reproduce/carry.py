@@ -14,7 +14,7 @@ import torch
 from onefold.data import Source
 from onefold.engine import Diverged, Interrupted, Progress, Result
 from onefold.engine.abreast import Going, Together, abreast
-from onefold.engine.at_once import ONE_BY_ONE
+from onefold.engine.cost.at_once import ONE_BY_ONE
 from onefold.engine.device import device_named
 from onefold.engine.distributed.world import ALONE
 from onefold.engine.from_recipe import distilling, loaded, side_by_side, teaching

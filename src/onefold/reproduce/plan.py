@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from onefold.engine.cost.passes import passes_of_step
 from onefold.engine.from_recipe import places
-from onefold.engine.passes import passes_of_step
 from onefold.names import unknown
 from onefold.recipe import Recipe, to_dict
 from onefold.reproduce.tables import Setting, Table

@@ -23,10 +23,10 @@ from onefold.engine.measure.health import health
 from onefold.engine.measure.inputs import DataOptions, RunData
 from onefold.engine.measure.members import members
 from onefold.engine.measure.ood import ood
-from onefold.engine.measure.progress import Counting, Quiet, Told
-from onefold.engine.measure.subject import Subject, subject_of
+from onefold.engine.measure.progress import Counting, Told
+from onefold.engine.measure.subject import Folder, Subject, subject_of
 from onefold.engine.measure.subspace import GRID, T, subspace
-from onefold.engine.networks import network_of
+from onefold.engine.networks.named import network_of
 from onefold.ensemble import collapse, subnetwork
 from onefold.metrics import detection, evaluate_predictions, log_mean_probabilities, predictive_entropy
 from onefold.run import RunFolder
@@ -38,6 +38,19 @@ CORRUPT = importlib.import_module("onefold.data.corrupt")
 TWO = ("contrast", "shot_noise")
 
 
+class Quiet:
+    """Says nothing."""
+
+    def title(self, text: str) -> None:
+        pass
+
+    def count(self, done: int, total: int, detail: str = "") -> None:
+        pass
+
+    def message(self, text: str) -> None:
+        pass
+
+
 class Heard(Quiet):
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -47,7 +60,7 @@ class Heard(Quiet):
 
 
 def measured(run: Path) -> tuple[Subject, RunData]:
-    subject = subject_of(run, CPU)
+    subject = subject_of(Folder(run), CPU)
     return subject, RunData(subject, DataOptions())
 
 
@@ -372,5 +385,5 @@ def test_a_run_of_ones_own_network_says_what_is_missing(tmp_path: Path, run: Cop
     del about["network"]
     (path / "run.json").write_text(json.dumps(about))
     with pytest.raises(ValueError, match="a run of your own network needs that network"):
-        subject_of(path, CPU)
+        subject_of(Folder(path), CPU)
     assert tmp_path.exists()

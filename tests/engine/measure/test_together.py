@@ -21,11 +21,11 @@ from torch import Tensor
 
 from onefold.data.corrupt import corrupt, published
 from onefold.engine import train_teachers
-from onefold.engine.checkpoint import load_network
+from onefold.engine.keeping.checkpoint import load_network
 from onefold.engine.measure import corruption, groups
 from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted, measure_runs
-from onefold.engine.measure.progress import Quiet, Told
+from onefold.engine.measure.progress import Told
 from onefold.engine.measure.subject import Folder
 from onefold.recipes import recipe_named
 
@@ -48,7 +48,7 @@ with contextlib.ExitStack() as held:
 """
 
 
-class Heard(Quiet):
+class Heard:
     """Keeps what it is told, and does something before the set of a number."""
 
     def __init__(self, before: int = -1, does: Callable[[], None] = lambda: None) -> None:
@@ -57,6 +57,9 @@ class Heard(Quiet):
     def __call__(self, title: str) -> Heard:
         self.titles.append(title)
         return self
+
+    def title(self, text: str) -> None:
+        pass
 
     def count(self, done: int, total: int, detail: str = "") -> None:
         if done == self.before and done < total and detail:
@@ -256,7 +259,7 @@ def test_memory_that_is_not_there_for_one_does_not_stop_the_other(
             raise torch.OutOfMemoryError("out of memory")
         load_network(path, network, doubt)
 
-    monkeypatch.setattr("onefold.engine.measure.subject.load_network", loading)
+    monkeypatch.setattr("onefold.engine.served.load_network", loading)
     told = measured([folder / "kd", folder / "latentbe"])
     assert told == Told(refused={folder / "kd": f"{folder / 'kd'}: out of memory"})
     place = "latentbe/measurements/corruption.json"

@@ -1,7 +1,7 @@
 """Several processes as one: the only place that knows torch.distributed."""
 
 from onefold.engine.distributed.failing import Abandoned, Lost
-from onefold.engine.distributed.launch import device_here, join_the_others, launched, may_speak, world_here
+from onefold.engine.distributed.launch import device_here, join_the_others, launched, may_speak, rank_here, world_here
 from onefold.engine.distributed.world import ALONE, World
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "join_the_others",
     "launched",
     "may_speak",
+    "rank_here",
     "world_here",
 ]

@@ -106,7 +106,7 @@ class AcrossProcesses(nn.Module):
         return batch_norm_across(x, mean, var, own.weight, own.bias, True, own.momentum, own.eps)
 
     def __reduce_ex__(self, _protocol: object) -> Any:
-        return empty, (type(self).original,), self.__dict__
+        return empty, (type(self).original,), cast(Any, self).__getstate__()
 
 
 def empty(original: type[nn.Module]) -> nn.Module:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import threading
 
+import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 KEY = "onefold/failed"
 LOOK = 0.5  # seconds
 PATIENCE = 5.0  # with a store that does not answer
+# gloo raises plain RuntimeErrors that begin with the place in its source: [.../gloo/transport/tcp/pair.cc:561] ...
+# One that begins with "[enforce fail at" is about what it was asked to do.
+GLOO = re.compile(r"\[\S*gloo\S*:\d+\] |Connection (closed|reset) by peer|Broken pipe")
 
 
 class Lost(RuntimeError):
@@ -19,6 +24,11 @@ class Lost(RuntimeError):
 
 class Abandoned(RuntimeError):
     """The first process has refused to go on, and says why itself."""
+
+
+def tells_of_others(error: RuntimeError) -> bool:
+    """Whether an error of a collective is about the way to the other processes: NCCL's, the store's, or gloo's."""
+    return isinstance(error, dist.DistError) or GLOO.search(str(error)) is not None
 
 
 def claim(store: Store, code: int, end_others: bool = True) -> bool:

@@ -33,6 +33,14 @@ def world_here() -> World:
     return JOINED[0] if JOINED else ALONE
 
 
+def rank_here() -> int:
+    """This process's number among those it was started with, without joining them: they may not be asking."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank()
+    number = os.environ.get("RANK", "")
+    return int(number) if number.isdecimal() else 0
+
+
 def joined() -> Processes:
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if dist.is_initialized():  # by the user, who may have chosen a backend that knows GPUs only
@@ -61,7 +69,7 @@ def join_the_others() -> int:
 def may_speak(code: int, end_others: bool) -> bool:
     """Whether it is for this process to say why it ends; the others are told to end with this code."""
     if not JOINED:
-        return os.environ.get("RANK", "0") == "0"
+        return rank_here() == 0
     return claim(JOINED[0].store, code, end_others)
 
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import Store
 
 from onefold.engine.distributed.draws import SharedDraws
-from onefold.engine.distributed.failing import Abandoned, Lost, failed
+from onefold.engine.distributed.failing import Abandoned, Lost, failed, tells_of_others
 from onefold.engine.distributed.part import Part
 from onefold.engine.distributed.world import Batch, Value, World
-from onefold.engine.pack import generator_states, set_generator_states
+from onefold.engine.keeping.pack import generator_states, set_generator_states
 from onefold.metrics.accumulator import Accumulator
 
 CPU = torch.device("cpu")
@@ -202,8 +202,11 @@ class Processes(World):
 
 
 def collective(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> None:
-    """A collective that fails because somebody is gone, as what it is."""
+    """A collective that fails because somebody is gone, as what it is; what fails here is this process's own."""
     try:
         function(*arguments, **keywords)
     except RuntimeError as error:
-        raise Lost(f"another process has ended ({str(error).splitlines()[0]})") from error
+        if not tells_of_others(error):
+            raise
+        said, _, _ = str(error).partition("\n")
+        raise Lost(f"another process has ended ({said})") from error

@@ -11,7 +11,7 @@ from torch import Tensor
 from onefold.engine.distributed.batch_norm import share_statistics
 from onefold.engine.distributed.processes import Processes
 from onefold.engine.distributed.world import World
-from onefold.engine.pack import generator_states
+from onefold.engine.keeping.pack import generator_states
 from onefold.methods import AnyStudent
 
 

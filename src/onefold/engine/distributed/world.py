@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from onefold.engine.pack import generator_states, set_generator_states
+from onefold.engine.keeping.pack import generator_states, set_generator_states
 from onefold.metrics.accumulator import Accumulator
 from onefold.perturb import DRAWS, Draws
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onefold.engine.environment import processor
+from onefold.engine.keeping.environment import processor
 from onefold.engine.measure.progress import Counting
 from onefold.engine.measure.subject import Subject, Target
 from onefold.engine.teachers import load_networks, teacher_runs
@@ -64,7 +64,8 @@ def what_is_asked(subject: Subject) -> tuple[Asked, list[str]]:
     asked: Asked = {}
     if subject.about.get("teachers") and subject.student is not None:
         try:
-            teachers = Teachers(load_networks(teacher_runs(folder, subject.about["members"]))).to(subject.device).eval()
+            networks = load_networks(teacher_runs(folder, subject.about["members"]), given=subject.network)
+            teachers = Teachers(networks).to(subject.device).eval()
             asked |= teachers_asked(teachers)
         except (ValueError, OSError) as error:
             cannot.append(f"costs: the ensemble of {subject.path} is not timed beside it: {error}")

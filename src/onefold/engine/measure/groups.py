@@ -63,4 +63,4 @@ def size_of(folder: Folder) -> int:
 
 
 def runs_of(folder: Folder) -> list[RunFolder]:
-    return teacher_runs(*folder) if is_teachers(folder.path) else [RunFolder(folder.path)]
+    return teacher_runs(folder.path, folder.teachers) if is_teachers(folder.path) else [RunFolder(folder.path)]

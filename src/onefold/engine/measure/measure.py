@@ -65,7 +65,7 @@ def measure_runs(
         subjects = []
         for folder in folders:
             try:
-                subject = subject_of(folder.path, device, folder.teachers)
+                subject = subject_of(folder, device)
                 locks.enter_context(subject.held())
             except (ValueError, OSError, RuntimeError) as error:  # weights that do not fit, memory that is not there
                 told.refused[folder.path] = f"{folder.path}: {error}" if isinstance(error, RuntimeError) else str(error)

@@ -17,19 +17,6 @@ class Counting(Protocol):
     def message(self, text: str) -> None: ...
 
 
-class Quiet:
-    """Says nothing."""
-
-    def title(self, text: str) -> None:
-        pass
-
-    def count(self, done: int, total: int, detail: str = "") -> None:
-        pass
-
-    def message(self, text: str) -> None:
-        pass
-
-
 @dataclass(frozen=True)
 class Told:
     """Sentences: what makes no sense for a run, what went wrong, most often because data are not there, and why a

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from onefold.engine import checkpoint
 from onefold.engine.evaluate import Splits, stored
+from onefold.engine.keeping import checkpoint
 from onefold.engine.measure.store import Measurements, fingerprint, together
 from onefold.engine.served import served_by
 from onefold.engine.teachers import load_networks, teacher_runs
@@ -25,10 +25,12 @@ from onefold.types import Ensemble, Prediction
 
 
 class Folder(NamedTuple):
-    """Of a run, or of teachers; `teachers` is how many of these to take, all if nothing is said."""
+    """Of a run, or of teachers; `teachers` is how many of these to take, all if nothing is said. `network` is where the
+    file of a network of the user's own lies now."""
 
     path: Path
     teachers: int | None = None
+    network: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,7 @@ class Subject:
     no_members: str  # why there is no student with members, in one sentence
     targets: list[Target]
     device: torch.device
+    network: str = ""  # where the file of a network of the user's own lies now, if that was said
 
     @property
     def classes(self) -> int:
@@ -88,12 +91,9 @@ def is_teachers(path: Path) -> bool:
     return not RunFolder(path).started and any(path.glob("teacher-*"))
 
 
-def subject_of(path: Path, device: torch.device, teachers: int | None = None) -> Subject:
-    """The networks of a folder; what is not finished, or cannot be built again, is refused with a sentence.
-
-    `teachers` is how many to take of a folder of teachers: all, if nothing is said.
-    """
-    return teachers_of(path, device, teachers) if is_teachers(path) else run_of(path, device)
+def subject_of(folder: Folder, device: torch.device) -> Subject:
+    """The networks of a folder; what is not finished, or cannot be built again, is refused with a sentence."""
+    return teachers_of(folder, device) if is_teachers(folder.path) else run_of(folder, device)
 
 
 def targets_of(path: Path, teachers: int | None = None) -> list[Target]:
@@ -106,12 +106,12 @@ def targets_of(path: Path, teachers: int | None = None) -> list[Target]:
     return [Target(str(path), Measurements(path, fingerprint([run.model])), predict, lambda: [stored(run)])]
 
 
-def teachers_of(path: Path, device: torch.device, members: int | None) -> Subject:
-    runs = teacher_runs(path, members)
-    teachers = Teachers(load_networks(runs)).to(device).eval()
+def teachers_of(folder: Folder, device: torch.device) -> Subject:
+    path, runs = folder.path, teacher_runs(folder.path, folder.teachers)
+    teachers = Teachers(load_networks(runs, given=folder.network)).to(device).eval()
     why = f"{path} holds teachers, which share no weights"
     recipe, about = from_dict(runs[0].recipe), runs[0].about
-    return Subject(path, recipe, about, runs, teachers, None, why, teachers_targets(path, runs), device)
+    return Subject(path, recipe, about, runs, teachers, None, why, teachers_targets(path, runs), device, folder.network)
 
 
 def teachers_targets(path: Path, runs: list[RunFolder]) -> list[Target]:
@@ -141,15 +141,16 @@ def member(m: int) -> Prediction:
     return predict
 
 
-def run_of(path: Path, device: torch.device) -> Subject:
-    run, targets = RunFolder(path), targets_of(path)
-    found = served_by(run)
+def run_of(folder: Folder, device: torch.device) -> Subject:
+    path, run, targets = folder.path, RunFolder(folder.path), targets_of(folder.path)
+    found = served_by(run, folder.network)
     served = found.network if isinstance(found.network, BatchEnsemble) else Plain(found.network)
     served.to(device).eval()
     members, why = with_members(run, found.student)
     if members is not None:
         members.to(device).eval()
-    return Subject(path, from_dict(run.recipe), run.about, [run], served.at_rest, members, why, targets, device)
+    recipe, about, asked = from_dict(run.recipe), run.about, served.at_rest
+    return Subject(path, recipe, about, [run], asked, members, why, targets, device, folder.network)
 
 
 def with_members(run: RunFolder, student: AnyStudent) -> tuple[BatchEnsemble | None, str]:

@@ -1,0 +1,46 @@
+"""Which runs are meant by the folders on a command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from onefold.engine.measure.subject import is_teachers
+from onefold.run import RunFolder
+
+NAMED = "teacher-"
+
+
+class Named(NamedTuple):
+    """A run, or a folder of teachers: what it is called, where it is, and whether it was given itself."""
+
+    name: str
+    path: Path
+    given: bool
+
+
+def named(folders: Sequence[str]) -> list[Named]:
+    """Each of them once, in the order in which they are given."""
+    found: dict[Path, Named] = {}
+    for folder in folders:
+        for each in inside(folder):
+            found.setdefault(each.path.resolve(), each)
+    return list(found.values())
+
+
+def inside(folder: str) -> list[Named]:
+    """The folder itself where it is a run, or where there is none in it; else all that it holds, at any depth."""
+    home = Path(folder).expanduser()
+    if RunFolder(home).started:
+        return [Named(folder, home, True)]
+    runs = {file.parent for name in ("recipe.json", "result.json") for file in home.rglob(name)}
+    places = {run.parent if run.name.startswith(NAMED) and is_teachers(run.parent) else run for run in runs}
+    if not places or places == {home}:
+        return [Named(folder, home, True)]
+    ordered = sorted(places, key=lambda place: (place.parent, not is_teachers(place), len(place.name), place.name))
+    return [
+        Named(folder if place == home else os.path.join(folder, place.relative_to(home)), place, place == home)
+        for place in ordered
+    ]

@@ -1,0 +1,96 @@
+"""Tables of what was measured of runs, from their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from onefold.cli.tables import deviations, grid_table
+from onefold.engine.measure.measure import Wanted
+from onefold.report import Grid, Row, Section, collect, grids, sections
+from onefold.report.grid import Number, number
+from onefold.report.grids import SPLITS, checks_of
+from onefold.report.measurements import Subspace
+from onefold.terminal import say
+
+AUROC = "AUROC"
+PLACES = {0.0: "at a member", 0.5: "halfway", 1.0: "at another"}  # on the line through two members
+
+
+def show_measured(folders: Sequence[Path], wanted: Wanted, out: Console) -> None:
+    """What was asked for, as far as it is there, and what the health check says."""
+    answers, notes = collect(folders)
+    found = sections(answers)
+    for section in found:
+        tables = list(asked(section, wanted))
+        for grid in tables:
+            out.print(grid_table(grid, out.width, section.title if len(found) > 1 else ""))
+        if any(cell.spread for grid in tables for _, numbers in grid.rows for cell in numbers):
+            say(deviations(section))
+        if wanted.health or wanted.everything:
+            for sentence in verdicts(section):
+                say(sentence)
+    if not found:
+        for note in notes:
+            say(note)
+
+
+def asked(section: Section, wanted: Wanted) -> Iterator[Grid]:
+    """The report's tables of it, without what takes much room."""
+    every = wanted.everything
+    choices = {"health": wanted.health, "costs": wanted.costs, "corruption": wanted.corrupted_images}
+    made = {grid.name: grid for grid in grids(section)}
+    yield from (made[name] for name, chosen in choices.items() if (chosen or every) and name in made)
+    if wanted.ood and "ood" in made:
+        yield areas(made["ood"], list(wanted.ood))
+    if (wanted.subspace or every) and (line := along(section)).rows:
+        yield line
+
+
+def areas(grid: Grid, names: Sequence[str]) -> Grid:
+    """Of images of another kind the areas under the curve alone, and only of the sets with these names."""
+    kept = [k for k, heading in enumerate(grid.headings) if heading.startswith(AUROC)]
+    rows = tuple(
+        (label, tuple(numbers[k] for k in kept))
+        for label, numbers in grid.rows
+        if any(label.endswith(f": {name}") for name in names)
+    )
+    return Grid(grid.name, grid.title, tuple(grid.headings[k] for k in kept), rows, first=grid.first)
+
+
+def along(section: Section) -> Grid:
+    """NLL on the line through two members, and of the average of all of them."""
+    lines = []
+    for row in section.rows:
+        found = [a.measurements.subspace for a in row.answers if a.measurements.subspace is not None]
+        if found:
+            places = [number([value for one in found for value in nll_at(one, t)]) for t in PLACES]
+            lines.append((row.label, (*places, averaged(found))))
+    titles = tuple(f"{place} ↓" for place in (*PLACES.values(), "average of all"))
+    return Grid("subspace", "NLL on the line through two members, on test images", titles, tuple(lines))
+
+
+def nll_at(line: Subspace, t: float) -> list[float]:
+    """One value, or none where the line was not looked at there."""
+    curves = [curve for curve in line.curves if curve.split == "test" and not curve.reestimated]
+    return [nll for curve in curves for at, nll in zip(line.t, curve.nll, strict=True) if abs(at - t) < 1e-9]
+
+
+def averaged(found: Sequence[Subspace]) -> Number:
+    return number([one.average["test"]["nll"] for one in found if "test" in one.average])
+
+
+def verdicts(section: Section) -> list[str]:
+    """Of each row of networks that were averaged, whether that hurt."""
+    return [said for row in section.rows if row.first.passes == 1 for said in verdict(row)]
+
+
+def verdict(row: Row) -> list[str]:
+    checks = checks_of(row)
+    warnings = list(dict.fromkeys(check.warning for check in checks if check.warning))
+    if not checks or warnings:
+        return [f"{row.label}: {warning}" for warning in warnings]
+    split = SPLITS.get(checks[0].split, checks[0].split)
+    return [f"{row.label}: averaging the members does not hurt, on {split}"]

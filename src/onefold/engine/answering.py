@@ -1,0 +1,122 @@
+"""A finished run as one module, and a folder of teachers as their ensemble: `[B, ...]` to logits `[B, K]`."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onefold.engine.measure.subject import is_teachers
+from onefold.engine.networks.named import example_of, found_at, standardized
+from onefold.engine.networks.own_network import is_own
+from onefold.engine.served import served_by
+from onefold.engine.teachers import load_networks, teacher_runs
+from onefold.ensemble import Teachers
+from onefold.metrics import Calibrated, calibrated, log_mean_probabilities
+from onefold.run import RunFolder
+from onefold.types import Ensemble, Prediction
+
+EXAMPLES = 5  # that networks are compared on; and no batch of any special size
+
+
+@dataclass(frozen=True, eq=False)
+class Answering:
+    """What a folder serves, on a CPU and at rest.
+
+    runs: the one, or each of the teachers.
+    network: with the weights.
+    predict: the one answer, from logits `[M, B, K]`; None where the network's own logits have the same softmax.
+    example: inputs that it takes, if there are any.
+    about: what the folder says of itself.
+    """
+
+    runs: list[RunFolder]
+    network: nn.Module
+    predict: Prediction | None
+    example: Tensor | None
+    about: dict[str, Any]
+
+    def at(self, temperature: float | None) -> nn.Module:
+        """The module whose softmax is the prediction, its logits divided by a temperature where there is one."""
+        if temperature is not None:
+            return calibrated(self.network, temperature, self.example, predict=self.predict).eval()
+        return (self.network if self.predict is None else Calibrated(self.network, 1.0, self.predict)).eval()
+
+
+def answering(
+    folder: Path | str, call: str, given: str = "", own: tuple[nn.Module, Tensor | None] | None = None
+) -> Answering:
+    """The network of a finished run, or the ensemble of a folder of teachers; `given` and `own` as in `served_by`.
+    `call` is how to give a network of one's own, for who has to be told."""
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise ValueError(f"{folder}: there is no such folder; give the folder of a run, or of teachers")
+    runs = teacher_runs(path) if is_teachers(path) else [RunFolder(path)]
+    for run in runs:
+        check_own(run, call, None if own is None else own[0])
+    about = found_at(runs[0].about, given)
+    example = (None if "image_size" not in about else drawn(about)) if own is None else own[1]
+    if example is not None:
+        example = example[torch.arange(EXAMPLES) % len(example)].cpu()
+    if is_teachers(path):
+        build = None if own is None else partial(unlike, own[0])
+        # In training their weights lie in one stack; in a file each has its own.
+        teachers = copied(Teachers(load_networks(runs, build, given)).eval())
+        return Answering(runs, teachers, log_mean_probabilities, example, about)
+    served = served_by(runs[0], given, own)
+    # Of one network its logits have the same softmax.
+    one = served.predict is log_mean_probabilities and not isinstance(served.network, Ensemble)
+    return Answering(runs, served.network, None if one else served.predict, example, about)
+
+
+def check_own(run: RunFolder, call: str, own: nn.Module | None) -> None:
+    """Refuses to do without a network of the user's where there has to be one, and one that would answer otherwise."""
+    about, finished = run.about, run.finished  # one that is not is refused by who reads it
+    if "image_size" not in about and own is None and finished:
+        raise ValueError(
+            f"{run.path} was trained from Python, and its folder has the weights alone; from there: {call}"
+        )
+    if "image_size" in about and own is not None and not is_own(about["network"]):
+        raise ValueError(
+            f"net: expected none for {run.path}, got a {type(own).__name__}; its {about['network']} is built from what "
+            "the folder says, with the mean and deviation that inputs are standardised with"
+        )
+    wanted = about.get("standardized")
+    if own is not None and wanted is not None and standardized(own) != wanted:
+        raise ValueError(
+            f"net: expected inputs standardised as the run's network does it, with {told(wanted)}, got "
+            f"{told(standardized(own))}; that is not among the weights"
+        )
+
+
+def told(standardized: list[list[list[float]]]) -> str:
+    return " and ".join(f"mean {mean} and deviation {std}" for mean, std in standardized) or "no mean and deviation"
+
+
+def drawn(about: dict[str, Any]) -> Tensor:
+    """Images in [0, 1], or features about their means: `[5, ...]`, the same each time."""
+    statistics, size = about["statistics"], about["image_size"]
+    shape = (EXAMPLES, *example_of(statistics, size).shape[1:])
+    draws = torch.Generator().manual_seed(0)
+    if len(size) == 2:
+        return torch.rand(shape, generator=draws)
+    mean, std = (torch.tensor(values) for values in statistics)
+    return mean + std * torch.randn(shape, generator=draws)
+
+
+def unlike(net: nn.Module, run: RunFolder) -> nn.Module:  # noqa: ARG001
+    """A copy for the weights of a run."""
+    return copy.deepcopy(net).cpu()
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """The same module, each of its tensors in memory of its own."""
+    module = copy.deepcopy(module)
+    for tensor in (*module.parameters(), *module.buffers()):
+        tensor.data = tensor.data.clone()
+    return module

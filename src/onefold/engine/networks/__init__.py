@@ -1,0 +1,1 @@
+"""Networks by name, and those of the user's own."""

@@ -1,0 +1,219 @@
+"""A network of the user's own by its place: FILE.py:NAME, or package.module:NAME from the working directory.
+
+Executed is the file that a recipe names, where it was when the run was begun, or from the working directory; a run
+folder that was brought from elsewhere cannot bring it along.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from torch import nn
+
+from onefold.engine.networks.own_sources import content_of
+from onefold.names import unknown
+
+GIVEN = ("classes", "num_classes", "channels", "in_channels", "statistics")  # to parameters of these names
+FOLDERS: set[Path] = set()  # of files that were executed here
+RECORD = "run.json"  # what tells a run folder
+
+
+class Missing(ValueError):
+    """There is no such file or module."""
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """What makes the network, the file it is in, and a hash of what is written there and in files that it imports."""
+
+    name: str
+    file: Path
+    content: str
+    make: Callable[..., object]
+    wanted: tuple[str, ...]  # by name, of what it can be given
+    folder: Path  # where its imports begin
+
+
+def is_own(name: str) -> bool:
+    return ":" in name
+
+
+def own_network(name: str, file: Path | None = None) -> Own:
+    """What makes the network of that name; the file is where a run folder says that it was."""
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute.isidentifier():
+        raise ValueError(
+            "network: expected FILE.py:NAME or package.module:NAME, NAME being a class or a function that makes the "
+            f"network, got '{name}'"
+        )
+    if in_file(place):
+        file = Path(os.path.abspath(Path(place).expanduser())) if file is None else file
+        module, folder = executed(file), file.parent
+    else:
+        folder = Path.cwd() if file is None else folder_of(place, file)
+        module = imported(place, folder, file)
+        file = Path(str(module.__file__))
+    make = getattr(module, attribute, None)
+    if make is None:
+        there = [n for n, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        near = unknown(attribute, [n for n in there if n[0] != "_"] or ["no others"]).partition("; ")[2]
+        script = folder / f"{place}.py"  # whose name a module has that Python found before
+        near = f"write {script.name}:{attribute}" if script.is_file() and script != file else near
+        raise ValueError(f"network: {file} has no '{attribute}'; {near}")
+    if isinstance(make, nn.Module) or not callable(make):
+        kind = "a network that is made already" if isinstance(make, nn.Module) else f"of type {type(make).__name__}"
+        raise ValueError(
+            f"network: expected a class or a function in {file} that makes a new network each time, got '{attribute}', "
+            f"{kind}"
+        )
+    begin = file.parent if in_file(place) else folder_of(place, file)
+    return Own(name, file, content_of(file, begin), make, wanted_by(make, name), folder)
+
+
+def recorded_network(name: str, file: str | None) -> Own:
+    """The same of a run folder: where it was, or else as its recipe names it, from the working directory."""
+    if file is not None and os.path.isabs(file) and os.path.isfile(file):
+        return own_network(name, Path(file))
+    place, _, attribute = name.rpartition(":")
+    moved = (
+        f"network: {file or place}, which has the run's {attribute}, is not there any more; put it back, or run the "
+        f"command in the folder from which {place} is found, or say with --network where the same file is now"
+    )
+    if in_file(place) and any((folder / RECORD).exists() for folder in Path(os.path.abspath(place)).parents):
+        raise ValueError(f"{moved}; one that lies in a run's folder is not executed, for it may be somebody else's")
+    try:
+        return own_network(name)
+    except Missing:
+        raise ValueError(moved) from None
+
+
+def in_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place
+
+
+def executed(file: Path) -> ModuleType:
+    """The file as a module, once for each content that it has had; what lies beside it can be imported by it."""
+    if not file.is_file():
+        raise Missing(f"network: there is no file {file}; give the path of a Python file, FILE.py:NAME")
+    content = file.read_bytes()
+    name = re.sub(r"\W", "_", file.stem) + "_" + short(str(file).encode() + b"\0" + content)
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__, module.__package__ = str(file), ""
+    sys.modules[name] = module  # as the import system does: dataclasses and compilers look there
+    try:
+        with reachable(file.parent), blaming(f"{file} cannot be imported", file.parent):
+            exec(compile(content, str(file), "exec", dont_inherit=True), vars(module))
+        check_neighbours(module, file)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    FOLDERS.add(file.parent)
+    return module
+
+
+def imported(place: str, folder: Path, file: Path | None) -> ModuleType:
+    """The module of that dotted name, from a folder or from where Python finds modules."""
+    try:
+        with reachable(folder), blaming(f"{place} cannot be imported", folder):
+            module = importlib.import_module(place)
+    except ValueError as error:
+        absent = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        if absent is None or not f"{place}.".startswith(f"{absent}."):
+            raise
+        raise Missing(f"network: there is no module {place} in {folder}, nor among those installed") from None
+    if getattr(module, "__file__", None) is None:
+        raise Missing(f"network: {place} has no file of its own; give the module that has the network")
+    if file is not None and not os.path.samefile(str(module.__file__), file):
+        raise ValueError(
+            f"network: expected {place} from {file}, got that from {module.__file__}, imported before by that name; "
+            "run a command for each of them"
+        )
+    return module
+
+
+def folder_of(place: str, file: Path) -> Path:
+    """From where a module is imported whose file that is."""
+    depth = place.count(".") + (file.name == "__init__.py")
+    return file.parents[min(depth, len(file.parents) - 1)]
+
+
+@contextlib.contextmanager
+def reachable(folder: Path) -> Iterator[None]:
+    """Imports look into the folder, first of all inside, as in a script that lies there, and last of all afterwards."""
+    importlib.invalidate_caches()
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+
+
+def check_neighbours(module: ModuleType, file: Path) -> None:
+    """Refuses a file that was given the neighbour of another one: Python knows one module by a name."""
+    for value in vars(module).values():
+        name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        given = getattr(sys.modules.get(str(name)), "__file__", None)
+        beside = file.parent / f"{name}.py"
+        if given and Path(given) != beside and Path(given).parent in FOLDERS and beside.is_file():
+            raise ValueError(
+                f"network: {file} imports {beside}, got {given}, which another network had imported by that name; "
+                "give one of the two another name"
+            )
+
+
+@contextlib.contextmanager
+def blaming(what: str, folder: Path) -> Iterator[None]:
+    """What the user's code raises, as a mistake with its place in that code."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        reason = (str(error) or "no reason given").split("\n")[0]
+        remedy = "mend it"
+        if isinstance(error, ImportError) and "relative import" in reason:
+            remedy = "name it as a module of its package, package.module:NAME"
+        if isinstance(error, SystemExit):
+            remedy = "put what is for a script alone behind if __name__ == '__main__'"
+        if isinstance(error, SyntaxError):
+            where, reason = f"{error.filename}, line {error.lineno}" if error.filename else "in no line", error.msg
+        else:
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [f for f in frames if Path(f.filename).is_relative_to(folder) and "site-packages" not in f.filename]
+            where = f"{own[-1].filename}, line {own[-1].lineno}" if own else "--debug shows where"
+        raise ValueError(f"network: {what}: {type(error).__name__}: {reason} ({where}); {remedy}") from error
+
+
+def wanted_by(make: Callable[..., object], name: str) -> tuple[str, ...]:
+    """Which of what a network can be given its parameters name; those that nobody fills in are refused."""
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):  # not written in Python
+        return ()
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    filled = [n for n in GIVEN if n in named]
+    open_ = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    lacking = [n for n in open_ if n not in filled]
+    if lacking:
+        raise ValueError(
+            f"network: '{name}' needs {', '.join(lacking)}, and only {', '.join(GIVEN)} are filled in; give "
+            f"{'it a default' if len(lacking) == 1 else 'them defaults'}, or name a function that does"
+        )
+    return tuple(filled)
+
+
+def short(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

@@ -1,0 +1,48 @@
+"""Where long stages are shown."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+
+from onefold.terminal.bars import Bars
+from onefold.terminal.lines import Lines
+from onefold.terminal.speak import Speaker, hushed
+
+
+class Stage(Protocol):
+    """A long stage: what it is called, what the engine tells of it, and how far other work has come."""
+
+    def title(self, text: str) -> None: ...
+
+    def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None: ...
+
+    def count(self, done: int, total: int, detail: str = "") -> None: ...
+
+    def message(self, text: str) -> None: ...
+
+
+class Display(Protocol):
+    """Shows stages, as many at a time as there are."""
+
+    def stage(self, title: str) -> Stage: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def display(console: Console | None = None) -> Display:
+    """Bars where there is a terminal to draw them on."""
+    console = Speaker(stderr=True, quiet=hushed()) if console is None else console
+    return Bars(console) if console.is_terminal else Lines(console)
+
+
+def attended() -> bool:
+    """Whether somebody is likely to look: at a terminal, or in a notebook."""
+    console = Speaker(stderr=True, quiet=hushed())
+    return console.is_terminal or console.is_jupyter
