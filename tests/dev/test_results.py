@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 import statistics
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -108,7 +109,8 @@ def nll_of(run: Path) -> float:
 
 def told(text: str) -> str:
     """As it is written, with what belongs together on one line, and a minus."""
-    return text.replace(" ± ", PLUS_MINUS).replace(" σ", SIGMA).replace(" -", f" {MINUS}")
+    text = text.replace(" ± ", PLUS_MINUS).replace("± ", PLUS_MINUS.lstrip()).replace(" σ", SIGMA)
+    return re.sub(r"(?<=[ *])-", MINUS, text)
 
 
 def lines_of(page: str, heading: str) -> dict[str, list[str]]:
@@ -140,8 +142,8 @@ def test_rows_are_numbers_or_say_what_is_missing(root: Path, script: Script) -> 
     assert paper.std is not None
     distance = (mean - paper.mean) / paper.std
     assert rows["KD"][0] == "2 seeds"
-    assert rows["KD"][2] == told(f"{mean:.4f} ± {deviation:.4f}<br>*0.270 ± 0.004, {distance:+.1f} σ*")
-    assert re.fullmatch(r"\d of 5", rows["KD"][-1])
+    assert rows["KD"][2] == told(f"{mean:.4f}<br>± {deviation:.4f}<br>*0.270 ± 0.004*<br>*{distance:+.1f} σ*")
+    assert re.fullmatch(r"\d/5", rows["KD"][-1])
     assert rows["LatentBE + TDiv-SDiv"][0] == "in progress: seed 0 at epoch 120 of 200"
     assert rows["LatentBE + TDiv-SDiv"][2] == told("–<br>*0.205 ± 0.006*")
     assert rows["BE + ConfODS"][0] == "seed 1 is finished, without predictions"
@@ -151,7 +153,7 @@ def test_rows_are_numbers_or_say_what_is_missing(root: Path, script: Script) -> 
     assert teachers["DE-1"][0] == "4 networks"
     assert [teachers[f"DE-{m}"][0] for m in (2, 3, 4)] == ["1 ensemble"] * 3
     singles = [nll_of(root / "results" / "cifar10" / "teachers" / f"teacher-{m}") for m in range(4)]
-    assert teachers["DE-1"][2].startswith(f"{statistics.fmean(singles):.4f}{PLUS_MINUS}")
+    assert teachers["DE-1"][2].startswith(f"{statistics.fmean(singles):.4f}<br>±")
     assert "–" not in teachers["DE-4"][2]
     assert lines_of(hundred, "### Teachers")["DE-4"][0] == "in progress: teacher 0 at epoch 7 of 200"
     assert lines_of(hundred, "### Students of DE-4")["KD"][0] == "not run yet"
@@ -191,6 +193,58 @@ def test_the_readme_and_the_pictures(root: Path, script: Script) -> None:
     assert not (root / "results" / "pictures" / "old.svg").exists()
 
 
+def github_names(page: str) -> list[str]:
+    """Of the headings, as GitHub makes them: letters, numbers and hyphens, and a number where there are two."""
+    names: list[str] = []
+    for title in re.findall(r"^##+ (.*)$", page, re.MULTILINE):
+        name = "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+        taken = sum(re.fullmatch(rf"{re.escape(name)}(-\d+)?", other) is not None for other in names)
+        names.append(f"{name}-{taken}" if taken else name)
+    return names
+
+
+def test_results_begin_with_contents_and_sections_with_pictures(root: Path, script: Script) -> None:
+    assert script("results").main(["--root", str(root)]) == 0
+    page = (root / "RESULTS.md").read_text()
+    listed = re.findall(r"^ *- \[[^\]]+\]\(#([^)]+)\)$", page.partition("\n## ")[0], re.MULTILINE)
+    assert listed == github_names(page)
+    assert "students-of-de-4-1" in listed
+    ten = page.split("\n## ")[1]
+    assert ten.index(".svg") < ten.index("\n| ")
+    first, folded = ten.split("### ")[0].split("<summary>More pictures</summary>")
+    assert len(PICTURE.findall(first)) == 3
+    assert len(PICTURE.findall(folded)) > 0
+    assert page.count("<details>") == page.count("</details>") == page.count("<summary>")
+    assert "<summary>ACC % by corruption</summary>" in ten
+    rows = lines_of(ten, "### Students of DE-4")
+    assert not any("**" in cell for row in rows.values() for cell in row)  # one student is not the best of any
+    write_run(root / "results" / "cifar10" / "seed-0" / "be-of-4", student(cifar10(), "be"))
+    assert script("results").main(["--root", str(root)]) == 0
+    page = (root / "RESULTS.md").read_text()
+    rows = lines_of(page, "### Students of DE-4")
+    for column in range(1, 6):
+        assert [rows[name][column].startswith("**") for name in ("KD", "BE")].count(True) == 1
+    assert "Bold: the best of each column." in page.split("### Teachers")[0]
+    assert "**" not in page.split("### Teachers")[1].split("###")[0]
+
+
+def test_both_settings_are_in_one_picture_once_there_are_both(root: Path, script: Script) -> None:
+    results, picture = script("results"), root / "results" / "pictures" / "cost.svg"
+    assert results.main(["--root", str(root)]) == 0
+    assert not picture.exists()
+    home, recipe = root / "results" / "cifar100", dataclasses.replace(cifar100(), members=4)
+    for m in range(2):
+        shutil.rmtree(home / "teachers" / f"teacher-{m}", ignore_errors=True)
+        write_run(home / "teachers" / f"teacher-{m}", recipe, teacher=m)
+    write_run(home / "seed-0" / "kd-of-4", student(recipe, "kd"))
+    assert results.main(["--root", str(root)]) == 0
+    page = (root / "RESULTS.md").read_text()
+    assert PICTURE.findall(page)[0] == "results/pictures/cost.svg"
+    words = "".join(ET.fromstring(picture.read_text()).itertext())
+    assert all(text in words for text in ("CIFAR-10, WRN28x1", "CIFAR-100, WRN28x4", "KD", "ensemble of 2"))
+    assert "LatentBE" not in words  # of one setting only
+
+
 def test_short_runs_for_lines_are_in_no_other_table(root: Path, script: Script) -> None:
     results = script("results")
     assert results.main(["--root", str(root)]) == 0
@@ -211,7 +265,8 @@ def test_short_runs_for_lines_are_in_no_other_table(root: Path, script: Script) 
     page = (root / "RESULTS.md").read_text()
     assert list(lines_of(page, "### Two members"))[2:] == ["LatentBE"]
     own = page[page.index("### Two members") : page.index("## CIFAR-100")]
-    assert page.replace(own, "") == before  # nobody else has become "LatentBE (4 teachers)"
+    listed = "  - [Two members, and what lies between them](#two-members-and-what-lies-between-them)\n"
+    assert page.replace(own, "").replace(listed, "") == before  # nobody else has become "LatentBE (4 teachers)"
     drawn = root / "results" / "pictures" / "cifar10-wrn28x1-lines"
     assert {path.name for path in drawn.iterdir()} == {"subspace.svg", "subspace-reestimated.svg"}
     assert all(f"results/pictures/cifar10-wrn28x1-lines/{path.name}" in own for path in drawn.iterdir())

@@ -85,7 +85,7 @@ def test_names_are_in_the_picture_and_apart(section: Section, large: bool) -> No
     assert alone is not None
     assert both is not None
     for panel in both.panels if large else alone.panels:
-        figure, found = texts(panel, 15.5 if large else 10)
+        figure, found = texts(panel, both.text if large else alone.text)
         assert len(found) == 6  # four students, the ensemble, a single network
         boxes = [text.get_window_extent() for text in found]
         for k, box in enumerate(boxes):

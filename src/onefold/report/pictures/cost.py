@@ -19,7 +19,7 @@ from onefold.report.table import COLUMNS, Column, Row, Section
 PASSES = "passes per image"
 NAMES = 1.9, 22  # inches for the names of the lines, and letters that fit into one line there
 FOLDED = 1.2, 13  # the same where a name may take two lines
-LARGE = (4.36, 3.75)  # inches of a panel of several data sets, whose text is half as large again
+LARGE, LETTERS = (4.36, 3.8), 16.5  # inches of a panel, and points, of what can be read on a phone
 AROUND = 0.06  # of the range of the values, above and below
 
 
@@ -89,7 +89,7 @@ def side_by_side(titled: Sequence[tuple[str, Section]]) -> Picture | None:
         if not drawing.ensembles:
             return None
     caption = "What ensembles reach by the networks that they ask, and their students in one pass."
-    return Picture("cost", f"{column.title} by {PASSES}", caption, tuple(panels), columns=2)
+    return Picture("cost", f"{column.title} by {PASSES}", caption, tuple(panels), 2, text=LETTERS)
 
 
 def columns(sections: Sequence[Section]) -> tuple[Column, Column]:
@@ -127,7 +127,7 @@ def point(row: Row, column: Column) -> Point:
 
 
 def draw(drawing: Drawing, figure: FigureBase, palette: Palette, room: tuple[float, int] = NAMES) -> None:
-    axes = one_axes(figure, PASSES, "", left=0.62, right=room[0], top=0.08)
+    axes = one_axes(figure, PASSES, "", left=0.56, right=room[0], top=0.08)
     every = [p for one in drawing.ensembles for p in one] + [p for _, p, _ in drawing.students]
     most, ends = max(p.passes for p in every), [end for p in every for end in p.ends]
     around = AROUND * (max(ends) - min(ends)) or 1.0

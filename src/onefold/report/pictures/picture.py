@@ -61,3 +61,4 @@ class Picture:
     panels: tuple[Panel, ...]
     columns: int = 3
     legend: tuple[tuple[str, Style], ...] = ()  # in the styles of the panels: what is drawn without marks has none here
+    text: float = 10.0  # points, of the letters in a file

@@ -115,11 +115,9 @@ def mark(style: Style) -> str:
     return "".join(parts)
 
 
-def save_picture(
-    picture: Picture, folder: Path, endings: Sequence[str] = ("svg", "pdf"), text: float = 10.0
-) -> list[Path]:
-    """The picture as SVG and as PDF, its panels in rows, its legend below them; `text` is the size of letters, in
-    points."""
+def save_picture(picture: Picture, folder: Path, endings: Sequence[str] = ("svg", "pdf")) -> list[Path]:
+    """The picture as SVG and as PDF, its panels in rows, its legend below them."""
+    text = picture.text
     columns = min(picture.columns, len(picture.panels))
     rows = math.ceil(len(picture.panels) / columns)
     width = max(panel.size[0] for panel in picture.panels) * columns
