@@ -88,17 +88,18 @@ Line = tuple[str, tuple[Number, ...]]
 
 
 def with_best(lines: Sequence[Line], among: Collection[str], better: Sequence[str]) -> tuple[Line, ...]:
-    """The rows, the best of some in each column marked; `better` is "higher" or "lower"."""
+    """The rows, the best of some in each column marked, and what is shown as the same; `better` is "higher" or
+    "lower"."""
     marked = [list(cells) for _, cells in lines]
+    chosen = [place for place, (label, _) in enumerate(lines) if label in among]
     for column, way in enumerate(better):
-        known = [
-            (cells[column].mean, place)
-            for place, (label, cells) in enumerate(lines)
-            if label in among and cells[column].text != NONE
-        ]
-        if len(known) > 1:
-            _, place = (max if way == "higher" else min)(known, key=lambda each: each[0] or 0.0)
-            marked[place][column] = dataclasses.replace(marked[place][column], best=True)
+        known = [(marked[place][column].mean or 0.0, place) for place in chosen if marked[place][column].text != NONE]
+        if len(known) < 2:
+            continue
+        _, best = max(known) if way == "higher" else min(known)
+        for _, place in known:
+            if marked[place][column].text == marked[best][column].text:
+                marked[place][column] = dataclasses.replace(marked[place][column], best=True)
     return tuple((label, tuple(cells)) for (label, _), cells in zip(lines, marked, strict=True))
 
 
