@@ -117,3 +117,75 @@ def test_a_folder_does_not_say_what_batches_a_data_loader_makes(tmp_path: Path) 
     onefold.distill(None, net(), loader, method="supervised", perturbation="none", epochs=1, out=tmp_path)
     assert RunFolder(tmp_path).recipe["optim"]["batch_size"] == 128
     assert RunFolder(tmp_path).about["steps"] == 3
+
+
+SHORT: dict[str, Any] = {"epochs": 1, "batch_size": 12, "workers": 0, "progress": False, "device": "cpu"}
+
+
+@pytest.mark.parametrize("method", ["latentbe", "supervised"])
+def test_numbers_of_another_type_are_told_with_what_to_do(method: str) -> None:
+    x, y = data(24)
+    teachers = [net(), net()] if method != "supervised" else None
+    given = {"method": method, "perturbation": "none"} | SHORT
+    told = r"expected networks for inputs torch\.float64 .* the weights are torch\.float32: give x\.float\(\)$"
+    with pytest.raises(ValueError, match=f"^net: {told}"):
+        onefold.distill(teachers, net(), (x.double(), y), **given)
+    with pytest.raises(ValueError, match=r"^val: expected inputs .* like those of train, .*: give x\.float\(\)$"):
+        onefold.distill(teachers, net(), (x, y), val=(x.double(), y), **given)
+    if teachers is not None:
+        half = [teacher.half() for teacher in teachers]
+        with pytest.raises(
+            ValueError, match=r"^teachers: .* torch\.float16: give the network in float32, network\.float"
+        ):
+            onefold.distill(half, net(), (x, y), **given)
+    with pytest.raises(ValueError, match=r"^net: expected networks for inputs .*\[8, 9\], got: [^;]*$"):
+        onefold.distill(teachers, net(), (torch.rand(24, 9), y), **given)  # of the right type
+
+
+def test_a_model_is_evaluated_on_numbers_of_its_type() -> None:
+    x, y = data(24)
+    told = (
+        r"^test: expected inputs of the type of the model's weights, got torch\.{}; the weights are torch\.{}: give {}"
+    )
+    with pytest.raises(
+        ValueError, match=told.format("float32", "float16", r"the network in float32, network\.float\(")
+    ):
+        onefold.evaluate(net().half(), (x, y))
+    with pytest.raises(ValueError, match=told.format("float64", "float32", r"x\.float\(\)")):
+        onefold.evaluate(net(), (x.double(), y))
+    with pytest.raises(
+        ValueError, match=told.format("float64", "float32", r"x\.float").replace("test", "calibrate_on")
+    ):
+        onefold.evaluate(net(), (x, y), calibrate_on=(x.double(), y))
+    assert onefold.evaluate(net().double(), (x.double(), y))["count"] == 24
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):  # not about types
+        onefold.evaluate(net(), (torch.rand(24, 9), y))
+
+
+def test_a_classifier_with_one_logit_is_told_to_have_two() -> None:
+    def sigmoid() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 1))
+
+    x, y = data(24)[0], torch.arange(24) % 2
+    told = "expected at least two classes, got 1; give a network two outputs"
+    with pytest.raises(ValueError, match=f"^net: {told}"):
+        onefold.distill(None, sigmoid(), (x, y), method="supervised", perturbation="none", **SHORT)
+    with pytest.raises(ValueError, match=f"^teachers: {told}"):
+        onefold.distill([sigmoid(), sigmoid()], nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), (x, y), **SHORT)
+    with pytest.raises(ValueError, match=told):
+        onefold.evaluate(sigmoid(), (x, y))
+    # And what the sentence says is so.
+    z = torch.randn(9, 1)
+    torch.testing.assert_close(torch.cat([0 * z, z], 1).softmax(1)[:, 1:], z.sigmoid())
+
+
+@pytest.mark.parametrize("temperature", ["2", [2.0], "nan", 0, -1.0, torch.ones(2), float("inf")])
+def test_a_temperature_is_a_number(temperature: Any) -> None:
+    with pytest.raises(ValueError, match=r"^temperature: expected a positive finite number, got "):
+        onefold.calibrated(net(), temperature)
+
+
+def test_whatever_is_a_number_is_a_temperature() -> None:
+    one, x = net(), data(4)[0]
+    for two in (2, 2.0, torch.tensor(2.0), np.float32(2)):
+        torch.testing.assert_close(onefold.calibrated(one, two)(x), one(x) / 2)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from onefold.engine.keeping.event_files import check_log
 from onefold.engine.kept import kept
 from onefold.engine.loop import ODD, refuse_inputs
 from onefold.engine.optim.factories import OptimizerFactory, SchedulerFactory
-from onefold.engine.preflight import check_finite_inputs
+from onefold.engine.preflight import blaming_types, check_finite_inputs
 from onefold.engine.progress import LOG, listening, noting
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
 from onefold.methods import Method, Perturbing, method_named, own_perturbation, perturbation_named
@@ -265,7 +265,7 @@ def evaluate(
         splits["calibrate_on"] = as_split(calibrate_on, "calibrate_on")
     options: dict[str, Any] = {"train": False, "device": place, "workers": workers}
     loaders = {name: loader_for(split, batch_size, **options) for name, split in splits.items()}
-    with placed(module, place), blaming_inputs(splits, loaders):
+    with placed(module, place), blaming_types(module, loaders), blaming_inputs(splits, loaders):
         ensemble = as_ensemble(module)
         temperature: float | None = None
         if calibrate_on is not None:

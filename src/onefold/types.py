@@ -89,6 +89,15 @@ def check_labels(labels: Tensor, classes: int, batch: int | None = None) -> None
         raise ValueError(f"labels: expected classes 0 to {classes - 1}, got values from {low} to {high}")
 
 
+def check_two(name: str, classes: int) -> None:
+    """Refuses classifiers with one logit, and what answers nothing."""
+    if classes < 2:
+        raise ValueError(
+            f"{name}: expected at least two classes, got {classes}; give a network two outputs, one for each class: "
+            "logits (0, z) predict what the sigmoid of z does"
+        )
+
+
 def check_classes(student: Tensor, teachers: Tensor) -> None:
     """Refuses a student and teachers that do not answer the same question."""
     if student.shape[-1] != teachers.shape[-1]:

@@ -61,6 +61,32 @@ def test_train_distill_evaluate_report(teachers: Path, tmp_path: Path, capsys: C
     assert (student / "result.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize(
+    ("acc", "nll", "worse"), [(0.0, 9.0, False), (1.0, 9.0, False), (0.0, 0.0, False), (1.0, 0.0, True)]
+)
+def test_a_student_is_compared_with_a_single_teacher(
+    acc: float, nll: float, worse: bool, teachers: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """Better in one of the two, or no worse, is no reason to speak."""
+    folder, student = tmp_path / "teachers", tmp_path / "student"
+    shutil.copytree(teachers, folder)
+    for m, path in enumerate(sorted(folder.glob("teacher-*"))):
+        result = json.loads((path / "result.json").read_text())
+        result["metrics"] |= {"acc": acc, "nll": nll, "ece": 0.1 + m / 100}
+        (path / "result.json").write_text(json.dumps(result))
+    words = [*QUICK, "--distill.method", "kd", "--distill.perturbation", "none", "--out", str(student)]
+    assert main(["distill", "digits", *words, "--teachers", str(folder)]) == 0
+    told = capsys.readouterr()
+    (row,) = [line for line in told.out.splitlines() if "one teacher, mean" in line]
+    assert all(number in row for number in (f"{100 * acc:.2f}", f"{nll:.4f}", "0.1050"))
+    lines = [line for line in told.err.splitlines() if "kd is worse than one teacher in the mean" in line]
+    assert len(lines) == worse
+    if worse:
+        metrics = json.loads((student / "result.json").read_text())["metrics"]
+        expected = f"({100 * metrics['acc']:.2f}% beside 100.00%) and in NLL ({metrics['nll']:.4f} beside 0.0000)"
+        assert expected in " ".join(told.err.split())
+
+
 def test_temperatures_that_val_does_not_tell_are_said_once(teachers: Path, tmp_path: Path, capsys: Capture) -> None:
     folder, student = tmp_path / "teachers", tmp_path / "student"
     shutil.copytree(teachers, folder)

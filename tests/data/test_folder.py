@@ -131,6 +131,42 @@ def test_images_lie_at_any_depth_and_clutter_is_passed_over(
     assert sum(lengths(load(f"folder:{tmp_path}"))) == 9
 
 
+def test_files_that_are_no_images_get_one_note(
+    tmp_path: Path, write_classes: Callable[..., None], write_image: WriteImage
+) -> None:
+    for split in ("train", "val", "test"):
+        write_classes(tmp_path / split, 4)
+    whole = load(f"folder:{tmp_path}")
+    notes = tmp_path / "train" / "a" / "notes.txt"
+    notes.write_text("taken on a Sunday")
+    source = load(f"folder:{tmp_path}")
+    assert lengths(source) == lengths(whole)
+    assert source.notes == (f"left out: 1 file that is no image, such as {notes}",)
+    for file in ("test/b/deep/er/labels.csv", "val/README", "test/extra/why.md", "train/a/.DS_Store"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("no image")
+    source = load(f"folder:{tmp_path}")
+    assert lengths(source) == lengths(whole)
+    first = tmp_path / "test" / "b" / "deep" / "er" / "labels.csv"
+    assert source.notes == (f"left out: 4 files that are no images, such as {first}",)
+    # What is an image by its ending still stops it: unreadable, of a kind that is not read, or in no class.
+    write_image(tmp_path / "val" / "lost.png")
+    (tmp_path / "train" / "b" / "cut.png").write_bytes(b"no image")
+    (tmp_path / "train" / "b" / "new.HEIC").write_bytes(b"an image that is not read")
+    with pytest.raises(ValueError, match="3 files cannot be used") as error:
+        load(f"folder:{tmp_path}")
+    for told in ("lost.png: it lies outside", "cut.png: it is not an image", "new.HEIC: images of its kind are not"):
+        assert told in str(error.value)
+
+
+def test_a_folder_of_other_files_alone_says_so(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.npy").touch()
+    with pytest.raises(ValueError, match="expected images in all, got none; left out: 2 files that are no images"):
+        load(f"folder:{tmp_path}")
+
+
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [

@@ -19,7 +19,7 @@ PROBLEMS = {
     "cut.jpg": ".*",
     "cut.png": ".*",
     "deep.png": r"its pixels have more than 8 bits \(mode I;16\)",
-    "notes.txt": "its name does not end like an image's",
+    "moving.gif": "images of its kind are not read; make it a PNG or a JPEG",
 }
 
 
@@ -32,7 +32,7 @@ def broken(tmp_path: Path, write_image: WriteImage) -> Path:
                 write_image(tmp_path / split / name / f"{number}.png", size=(32, 32))
     (tmp_path / "train" / "a" / "empty.png").touch()
     (tmp_path / "train" / "b" / "text.jpg").write_text("not an image at all")
-    (tmp_path / "test" / "a" / "notes.txt").write_text("taken on a Sunday")
+    Image.new("RGB", (32, 32)).save(tmp_path / "test" / "a" / "moving.gif")
     for ending in ("jpg", "png"):
         whole = write_image(tmp_path / f"whole.{ending}", size=(32, 32))
         data = whole.read_bytes()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Subset, TensorDataset
 
-from onefold import distill
+from onefold import distill, evaluate
 from onefold.data import Arrays
 from onefold.engine import conduct
 from onefold.engine.conduct import look_at
@@ -189,3 +189,18 @@ def test_the_batches_of_a_sampler_are_looked_at(count: int) -> None:
     alone = pytest.raises(ValueError, match=r"batch_size: 49 examples in batches of 16 .* leave a single one")
     with alone if count == 49 else contextlib.nullcontext():
         distill(None, net, train, method="supervised", perturbation="none", epochs=1, device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore")  # it is deprecated
+def test_quantised_teachers_are_told_what_to_give_instead() -> None:
+    def net() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+
+    data, quantise = floats(24, 0), torch.ao.quantization.quantize_dynamic
+    quantised = [quantise(net(), {nn.Linear}) for _ in range(2)]  # type: ignore[no-untyped-call]
+    for perturbation in ("none", "tdiv"):
+        with pytest.raises(
+            ValueError, match=r"^teachers: expected weights that are tensors .*, got a dtype as networks\.0"
+        ):
+            distill(quantised, net(), data, perturbation=perturbation, epochs=1, workers=0)
+    assert evaluate(quantised, data, workers=0)["count"] == 24  # which needs no more than answers

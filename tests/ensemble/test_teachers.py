@@ -135,6 +135,18 @@ def test_what_counts_as_the_same_architecture(a: nn.Module, b: nn.Module, alike:
     assert Teachers([a, b]).alike == alike
 
 
+@pytest.mark.filterwarnings("ignore")  # TorchScript is deprecated
+def test_torchscript_is_refused_and_what_torch_export_makes_is_not() -> None:
+    net, x = trained(network()).eval(), torch.randn(8, 4)
+    traced = torch.jit.trace(net, x)
+    for teacher in (traced, torch.jit.script(net), nn.Sequential(nn.Identity(), traced)):
+        with pytest.raises(ValueError, match=r"TorchScript for teacher 1, .* torch\.export\.load\(FILE\)\.module\(\)"):
+            Teachers([net, teacher])
+    batch = torch.export.Dim("batch")
+    programs = [torch.export.export(net, (x,), dynamic_shapes=({0: batch},)).module() for _ in range(2)]
+    torch.testing.assert_close(Teachers(programs)(x[:5])[1], net(x[:5]))
+
+
 def test_errors() -> None:
     x = torch.randn(2, 4)
     with pytest.raises(ValueError, match="networks: expected at least one teacher"):

@@ -102,11 +102,35 @@ def distill(request: Distill, out: Console) -> None:
     compared = [(name, result.metrics)]
     if all(RunFolder(teachers / f"teacher-{m}").finished for m in range(recipe.members)):
         compared.insert(0, ("teachers together", evaluate_run(teachers, recipe.members)))
+        if recipe.members > 1:
+            compared.insert(0, ("one teacher, mean", mean_of(teachers, recipe.members)))
     out.print(metrics_table(compared, out.width))
     for warning in temperature_warnings(compared):
         say(warning)
+    if (note := no_gain(result.metrics, compared[0][1])) is not None:
+        say(f"{name} {note}")
     say(f"network: {folder / 'model.safetensors'}")
     propose(["onefold", "report", str(teachers), str(folder)])
+
+
+def mean_of(teachers: Path, members: int) -> dict[str, float]:
+    """The metrics of a teacher by itself, in the mean; each has a temperature of its own."""
+    each = [RunFolder(teachers / f"teacher-{m}").result["metrics"] for m in range(members)]
+    names = [name for name in each[0] if name != "temperature" and all(name in own for own in each)]
+    return {name: sum(own[name] for own in each) / members for name in names}
+
+
+def no_gain(student: dict[str, float], single: dict[str, float]) -> str | None:
+    """A sentence about a student that is worse than its teachers are by themselves, in the mean."""
+    if not {"acc", "nll"} <= student.keys() & single.keys():
+        return None
+    if student["acc"] >= single["acc"] or student["nll"] <= single["nll"]:
+        return None
+    accuracy = f"{100 * student['acc']:.2f}% beside {100 * single['acc']:.2f}%"
+    return (
+        f"is worse than one teacher in the mean, in accuracy ({accuracy}) and in NLL ({student['nll']:.4f} beside "
+        f"{single['nll']:.4f}): it has not paid off; train it longer, or serve a teacher"
+    )
 
 
 def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str, Any]]) -> bool:

@@ -32,7 +32,7 @@ def assemble(
     """Looks at every image, refuses or leaves out what cannot be used, divides the rest; in memory where it fits."""
     for split, pictures in found.items():
         if not len(pictures):
-            raise ValueError(f"{name}: expected images in {split}, got none")
+            raise ValueError("; ".join([f"{name}: expected images in {split}, got none", *notes]))
         check_range(pictures.labels, classes, pictures.where)
     pixels = options.image_size is None and expected_bytes(list(found.values())) <= MEMORY
     total, before = sum(len(pictures) for pictures in found.values()), 0

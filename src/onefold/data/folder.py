@@ -19,6 +19,8 @@ from onefold.data.statistics import Statistics
 
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+# Images all the same, of kinds that are not read: to leave them out without being asked would be to lose data.
+UNREAD = (".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".jxl")
 CLUTTER = {"thumbs.db", "desktop.ini"}  # what file managers leave behind; names with a dot in front likewise
 
 
@@ -41,12 +43,13 @@ def read_folder(name: str, path: Path, options: Options, statistics: Statistics 
     elif len(folders) == 1:
         folders = {"all": folders["train"]}
     classes = class_names(name, folders["all"] if "all" in folders else folders["train"])
-    found, strangers = {}, []
+    found, strangers, others = {}, [], []
     for split, folder in folders.items():
-        found[split], odd = list_images(name, folder, classes)
+        found[split], odd, beside = list_images(name, folder, classes)
         strangers += odd
-    by_seed = partial(divide, options=options)
-    return assemble(name, found, classes, by_seed, options, strangers=strangers, statistics=statistics)
+        others += beside
+    by_seed, notes = partial(divide, options=options), left_out(others)
+    return assemble(name, found, classes, by_seed, options, strangers=strangers, statistics=statistics, notes=notes)
 
 
 def class_names(name: str, folder: Path) -> tuple[str, ...]:
@@ -57,33 +60,44 @@ def class_names(name: str, folder: Path) -> tuple[str, ...]:
     return classes
 
 
-def list_images(name: str, folder: Path, classes: Sequence[str]) -> tuple[ImageFiles, list[str]]:
-    """The images of every class in sorted order, and what else lies there."""
+def list_images(name: str, folder: Path, classes: Sequence[str]) -> tuple[ImageFiles, list[str], list[str]]:
+    """The images of every class in sorted order, those that cannot be used, and the files that are no images."""
     index = {wanted: label for label, wanted in enumerate(classes)}
     paths: list[str] = []
     labels: list[int] = []
     strangers: list[str] = []
     foreign: list[str] = []
+    others: list[str] = []
     for entry in sorted(folder.iterdir()):
         if hidden(entry.name):
             continue
-        if not entry.is_dir():
-            strangers.append(f"{entry}: it lies outside the folders of the classes")
-            continue
-        for file in files_below(str(entry)):
-            if entry.name not in index:
+        outside = not entry.is_dir()
+        for file in [str(entry)] if outside else files_below(str(entry)):
+            if not file.lower().endswith(ENDINGS + UNREAD):
+                others.append(file)
+            elif outside:
+                strangers.append(f"{file}: it lies outside the folders of the classes")
+            elif entry.name not in index:
                 foreign.append(file)
             elif file.lower().endswith(ENDINGS):
                 paths.append(file)
                 labels.append(index[entry.name])
             else:
-                strangers.append(f"{file}: its name does not end like an image's")
+                strangers.append(f"{file}: images of its kind are not read; make it a PNG or a JPEG")
     if foreign:
         listed = first_few(foreign, "\n  ")
         raise ValueError(
             f"{name}: expected the {len(classes)} classes of train, got files of other classes:\n  {listed}"
         )
-    return ImageFiles(paths, torch.tensor(labels, dtype=torch.long)), strangers
+    return ImageFiles(paths, torch.tensor(labels, dtype=torch.long)), strangers, others
+
+
+def left_out(files: Sequence[str]) -> tuple[str, ...]:
+    """A note about files that are no images, if there are any."""
+    if not files:
+        return ()
+    count = "1 file that is no image" if len(files) == 1 else f"{len(files):,} files that are no images"
+    return (f"left out: {count}, such as {files[0]}",)
 
 
 def files_below(folder: str) -> list[str]:

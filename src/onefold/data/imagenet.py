@@ -12,7 +12,7 @@ from torch import Tensor
 
 from onefold.data.assemble import assemble
 from onefold.data.fetch import missing, refused
-from onefold.data.folder import class_names, list_images, read_folder
+from onefold.data.folder import class_names, left_out, list_images, read_folder
 from onefold.data.holdout import Division, hold_out_last
 from onefold.data.options import Options
 from onefold.data.pictures import ImageFiles
@@ -76,8 +76,7 @@ def load_tiny_imagenet(root: Path, options: Options) -> Source:
     if not (folder / "train").is_dir() or not (folder / "val" / "val_annotations.txt").is_file():
         raise missing("tiny-imagenet", [folder / "train", folder / "val" / "val_annotations.txt"])
     classes = class_names("tiny-imagenet", folder / "train")
-    listed, strangers = list_images("tiny-imagenet", folder / "train", classes)
-    boxes = [stranger for stranger in strangers if stranger.partition(": ")[0].endswith("_boxes.txt")]
+    listed, odd, others = list_images("tiny-imagenet", folder / "train", classes)
     train = listed.take(by_number(listed))
     found = {"train": train, "test": annotated(folder / "val", classes)}
 
@@ -88,7 +87,7 @@ def load_tiny_imagenet(root: Path, options: Options) -> Source:
     notes = [f"val is the last {TINY_VAL} training images of each class, test the official validation images"]
     if len(train) != TINY_TRAIN:
         notes.append(f"found {len(train):,} training images of the {TINY_TRAIN:,} that are distributed")
-    odd = [stranger for stranger in strangers if stranger not in boxes]
+    notes += left_out([file for file in others if not file.endswith("_boxes.txt")])  # those are distributed, too
     return assemble("tiny-imagenet", found, classes, last_of_each, options, strangers=odd, notes=tuple(notes))
 
 

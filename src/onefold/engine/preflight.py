@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from onefold.data import Arrays, Augmentation, Split, loader_for, targets_of
+from onefold.data import Arrays, Augmentation, Loader, Split, loader_for, targets_of
 from onefold.data.compare import FEW, check_scale, class_notes, looked_at, range_notes, scale_notes
 from onefold.data.given import batching
 from onefold.data.sample import sample
 from onefold.data.split import check_range, first_few
+from onefold.engine.differentiable import check_differentiable
 from onefold.methods import AnyStudent
 from onefold.perturb import none
 from onefold.perturb.direction import check_inputs
-from onefold.types import check_classes, check_labels
+from onefold.types import check_classes, check_labels, check_two
 
 if TYPE_CHECKING:
     from onefold.engine.step import Loss
@@ -80,20 +81,22 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
     if not any(parameter.requires_grad for parameter in student.parameters()):
         raise ValueError("net: expected weights to train, got none that require a gradient; do not freeze all of them")
     with torch.no_grad():
-        with blaming("net", x):
+        with blaming("net", x, student):
             answers = student.at_rest(x)
+        check_two("net", int(answers.shape[-1]))
         if job.teachers is not None:
-            with blaming("teachers", x):
+            check_weights(job.teachers)
+            with blaming("teachers", x, job.teachers):
                 targets = job.teachers(x)
+            check_two("teachers", int(targets.shape[-1]))
             check_classes(answers, targets)
             check_are_logits("teachers", targets)
     check_are_logits("net", answers)
     classes = int(answers.shape[-1])
-    if classes < 2:
-        raise ValueError(f"net: expected at least two classes, got a network that answers {classes}")
     for name, split in {"train": job.train, "val": job.val, "test": job.test}.items():
         if split is not None:
             check_labels_of(name, split, classes)
+    check_differentiable(job, x)
     with torch.no_grad():
         value = loss(x, labels)
     if not bool(value.isfinite()):
@@ -101,6 +104,17 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
     check_evaluated(job, student, classes)
     check_smallest_batch(job, student, x)
     return classes
+
+
+def check_weights(teachers: nn.Module) -> None:
+    """Refuses teachers whose weights are no tensors of numbers, by which a run knows them."""
+    for name, value in teachers.state_dict().items():
+        if not isinstance(value, Tensor) or value.is_quantized:
+            kind = "a quantised tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise ValueError(
+                f"teachers: expected weights that are tensors of numbers, got {kind} as {name}; give networks as they "
+                "were before they were quantised"
+            )
 
 
 def check_are_logits(name: str, answers: Tensor) -> None:
@@ -125,9 +139,10 @@ def check_evaluated(job: Job, student: AnyStudent, classes: int) -> None:
                 student.at_rest(x)
         except (RuntimeError, ValueError) as error:
             reason = str(error).split("\n")[0]
+            advice = f"; {remedy}" if (remedy := of_one_type(x, student)) else ""
             raise ValueError(
                 f"{name}: expected inputs and labels like those of train, got {x.dtype} {list(x.shape)} and "
-                f"{labels.dtype} {list(labels.shape)}: {reason}"
+                f"{labels.dtype} {list(labels.shape)}: {reason}{advice}"
             ) from error
 
 
@@ -178,13 +193,44 @@ def check_labels_of(name: str, split: Split, classes: int) -> None:
 
 
 @contextlib.contextmanager
-def blaming(name: str, x: Tensor) -> Iterator[None]:
+def blaming(name: str, x: Tensor, network: nn.Module) -> Iterator[None]:
     """What torch says about inputs that do not fit a network, as a mistake in what was given."""
     try:
         yield
     except RuntimeError as error:
         reason = str(error).split("\n")[0]
-        raise ValueError(f"{name}: expected networks for inputs {x.dtype} {list(x.shape)}, got: {reason}") from error
+        advice = f"; {remedy}" if (remedy := of_one_type(x, network)) else ""
+        raise ValueError(
+            f"{name}: expected networks for inputs {x.dtype} {list(x.shape)}, got: {reason}{advice}"
+        ) from error
+
+
+@contextlib.contextmanager
+def blaming_types(network: nn.Module, loaders: Mapping[str, Loader]) -> Iterator[None]:
+    """The same of inputs whose numbers are of another type than the network's, and of nothing else."""
+    try:
+        yield
+    except RuntimeError as error:
+        for name, loader in loaders.items():
+            for x, _ in loader.batches():
+                if remedy := of_one_type(x, network):
+                    raise ValueError(
+                        f"{name}: expected inputs of the type of the model's weights, got {x.dtype}; {remedy}"
+                    ) from error
+                break
+        raise
+
+
+def of_one_type(x: Tensor, network: nn.Module) -> str:
+    """What to do about inputs of another type than all weights; empty where they are of one."""
+    types = {weight.dtype for weight in network.parameters() if weight.is_floating_point()}
+    if not types or x.dtype in types or not x.is_floating_point():
+        return ""
+    single = x.dtype == torch.float32  # in which networks are trained
+    named = " and ".join(sorted(str(each) for each in types))
+    return f"the weights are {named}: " + (
+        "give the network in float32, network.float()" if single else "give x.float()"
+    )
 
 
 def check_space(job: Job, x: Tensor) -> None:

@@ -134,7 +134,7 @@ def prepare(job: Job) -> Training:
     check_space(job, x)
     torch.manual_seed(draw_seed("student", settings.seed))
     members = 1 if job.teachers is None else job.teachers.members
-    with blaming("net", x):
+    with blaming("net", x, job.net):
         student = job.method.student(copy.deepcopy(job.net).to(job.device), members, x)
     student.to(job.device)
 

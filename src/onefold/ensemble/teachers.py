@@ -57,6 +57,12 @@ class Teachers(nn.Module):
         for m, network in enumerate(networks):
             if not isinstance(network, nn.Module):
                 raise ValueError(f"networks: expected torch.nn.Module, got {type(network).__name__} for teacher {m}")
+            if any(isinstance(module, torch.jit.ScriptModule) for module in network.modules()):
+                raise ValueError(
+                    f"networks: expected torch.nn.Module, got TorchScript for teacher {m}, whose weights are not "
+                    "PyTorch's; give the module that it was traced or scripted from, or what torch.export makes of it, "
+                    "torch.export.load(FILE).module()"
+                )
         self.networks = nn.ModuleList(copied(network) for network in networks)
         self.alike = len(networks) > 1 and all(same_architecture(networks[0], n) for n in networks[1:])
         self.requires_grad_(False).eval()

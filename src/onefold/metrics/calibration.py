@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 
@@ -25,13 +26,17 @@ def _chunks(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield logits[:, begin : begin + rows], labels[begin : begin + rows]
 
 
-def check_temperature(temperature: float | None) -> float:
+def check_temperature(temperature: object) -> float:
     """The temperature; refuses what is not a positive number."""
     if temperature is None:
         raise ValueError("temperature: expected a number, got None; distill(..., val=...) fits one")
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise ValueError(f"temperature: expected a positive finite number, got {temperature}")
-    return temperature
+    number = math.nan
+    if not isinstance(temperature, str):
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # of what is no number
+            number = float(temperature)  # type: ignore[arg-type]
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"temperature: expected a positive finite number, got {temperature!r}")
+    return number
 
 
 def warning_of_temperature(temperature: float | None) -> str | None:

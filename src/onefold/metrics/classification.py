@@ -11,7 +11,7 @@ from onefold.metrics.accumulator import Accumulator
 from onefold.metrics.bins import equal_mass_error, equal_width_bins
 from onefold.metrics.cells import magnitude_cells
 from onefold.metrics.ensemble import log_mean_probabilities, predictive_entropy
-from onefold.types import check_labels, check_logits
+from onefold.types import check_labels, check_logits, check_two
 
 # 1 - confidence is resolved to 12 bits of its mantissa, down to below the last step of float32 before one.
 _LOWEST, _OCTAVES, _BITS = -25, 25, 12
@@ -50,8 +50,7 @@ class Classification(Accumulator):
     """
 
     def __init__(self, classes: int, bins: int = 15, device: torch.device | str | None = None) -> None:
-        if classes < 2:
-            raise ValueError(f"classes: expected at least 2, got {classes}")
+        check_two("classes", classes)
         if bins < 1:
             raise ValueError(f"bins: expected at least 1, got {bins}")
         self.classes, self.bins = classes, bins

@@ -1,0 +1,50 @@
+"""Teachers that perturbations cannot follow, found before training: a step up no gradient is no step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from onefold.engine.distributed.spread import SpreadTeachers
+from onefold.ensemble.student import logits_of
+
+if TYPE_CHECKING:
+    from onefold.engine.training import Job
+
+
+def check_differentiable(job: Job, x: Tensor) -> None:
+    """Refuses teachers whose answers do not depend on the inputs as far as torch can see, where that is followed. A
+    gradient of zero is another thing: some examples have one."""
+    _, backward, _, _ = job.perturbation.passes
+    if job.teachers is None or not backward:
+        return
+    if isinstance(job.teachers, SpreadTeachers):
+        own = [] if job.teachers.own is None else list(job.teachers.own.networks)
+        held = dict(zip(job.teachers.held, own, strict=True))
+        found = [one for of_one in job.world.collected(without_gradient(held, x)) for one in of_one]
+    else:
+        found = without_gradient(dict(enumerate(job.teachers.networks)), x)
+    if found:
+        raise ValueError(
+            f"teachers: '{job.perturbation.name}' follows the gradient of their answers with respect to the inputs, "
+            f"and {found[0]}; use the perturbation 'none' or 'gaussian', or let the gradient through: no "
+            "torch.no_grad(), no detach() and no NumPy in forward"
+        )
+
+
+def without_gradient(networks: dict[int, nn.Module], x: Tensor) -> list[str]:
+    """A sentence about each of such networks."""
+    found = []
+    for m, network in networks.items():
+        who = f"teacher {m} ({type(network).__name__})"
+        try:
+            with torch.enable_grad():
+                answers = logits_of(network, x.detach().clone().requires_grad_())
+        except RuntimeError as error:  # NumPy, say, which refuses what has a gradient
+            found.append(f"{who} cannot be asked for one: {str(error).splitlines()[0]}")
+            continue
+        if not answers.requires_grad:
+            found.append(f"{who} has none")
+    return found
