@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -18,8 +19,10 @@ from pathlib import Path
 from onefold.report import COLUMNS, Grid, Number, Section, collect, grids, headings, sections
 from onefold.report.compare import departures, of_paper
 from onefold.report.formats import markdown_table
+from onefold.report.grid import PLUS_MINUS, with_best
 from onefold.report.grids import metrics_of
-from onefold.report.page import pictures_of, slug
+from onefold.report.page import MAIN, pictures_of
+from onefold.report.pictures.cost import side_by_side
 from onefold.report.pictures.picture import Picture
 from onefold.report.pictures.render import save_picture
 from onefold.reproduce import TABLES
@@ -60,6 +63,7 @@ LEGEND = (
     "Means over runs, in italics the paper's; † short of them by more than two of the paper's deviations. The causes, "
     "as far as they are known, are in [RESULTS.md](RESULTS.md)."
 )
+BOLD = "Bold: the best of each column."
 SHORT = "-lines"  # how the folders of short runs with two members end
 LINES = (
     "Students of the first two teachers, 60 epochs, one seed each: shorter than those above, and for the pictures only."
@@ -118,30 +122,57 @@ def of_runs(folders: Sequence[Path]) -> tuple[list[Section], list[str]]:
 def draw(kept: Kept) -> int:
     """Every picture as an SVG; how many there are."""
     shutil.rmtree(kept.folder / "pictures", ignore_errors=True)
-    drawn = [(picture, slug(section.title)) for section in kept.sections for picture in pictures_of(section)]
-    drawn += [(picture, slug(section.title) + SHORT) for section in kept.lines for picture in between(section)]
+    drawn = [(picture, section.slug) for section in kept.sections for picture in pictures_of(section)]
+    drawn += [(picture, section.slug + SHORT) for section in kept.lines for picture in between(section)]
     for picture, place in drawn:
         save_picture(picture, kept.folder / "pictures" / place, ("svg",))
-    return len(drawn)
+    if (both := side_of_each(kept)) is not None:
+        save_picture(both, kept.folder / "pictures", ("svg",))
+    return len(drawn) + (both is not None)
+
+
+def side_of_each(kept: Kept) -> Picture | None:
+    """The settings beside each other, where there are students of all of them: the picture that the README shows."""
+    titled = [(title, section) for name, title in SETTINGS.items() if (section := section_of(name, kept)) is not None]
+    return side_by_side(titled) if len(titled) == len(SETTINGS) else None
+
+
+def section_of(name: str, kept: Kept) -> Section | None:
+    """That of a table of the paper."""
+    recipe = TABLES[name].settings[0].recipe()
+    return next((s for s in kept.sections if (s.data, s.network) == (recipe.data.source, recipe.network)), None)
 
 
 def page(kept: Kept) -> str:
-    """RESULTS.md."""
-    lines = [BUILT, "# Results", ABOUT, ""]
+    """RESULTS.md: pictures first in each section, and below its tables what is read by few."""
+    lines: Lines = []
     for name, title in SETTINGS.items():
-        recipe = TABLES[name].settings[0].recipe()
+        recipe, section = TABLES[name].settings[0].recipe(), section_of(name, kept)
         place = recipe.data.source, recipe.network
-        section = next((s for s in kept.sections if (s.data, s.network) == place), None)
-        lines += [f"## {title}", "", *students(name, kept), *teachers(name, kept)]
-        lines += [] if section is None else [*measured(section), *shown(section)]
+        lines += [f"## {title}", "", *(shown(section) if section else []), *students(name, kept), *teachers(name, kept)]
+        lines += measured(section) if section else []
         lines += [row for s in kept.lines if (s.data, s.network) == place for row in along_lines(s)]
     for section in kept.sections:
         if section.data not in SETTINGS:
             tables = [row for grid in grids(section) for row in markdown_table(grid)]
-            lines += [f"## {section.title}", "", *tables, *shown(section)]
+            lines += [f"## {section.title}", "", *shown(section), *tables]
     if kept.notes:
         lines += ["## Not finished, or left out", "", *(f"- {note}" for note in kept.notes), ""]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    both = side_of_each(kept)
+    opening = [BUILT, "# Results", ABOUT, "", *contents(lines), "", *(linked([both], "") if both else [])]
+    return "\n".join([*opening, *lines]).rstrip("\n") + "\n"
+
+
+def contents(lines: Lines) -> Lines:
+    """A list of the headings, with the names that GitHub gives them."""
+    listed, taken = list[str](), dict[str, int]()
+    for heading in (row for row in lines if row.startswith(("## ", "### "))):
+        level, title = heading.split(" ", 1)
+        name = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        again = taken.setdefault(name, 0)
+        taken[name] += 1
+        listed.append(f"{'  ' * (len(level) - 2)}- [{title}](#{name}{f'-{again}' if again else ''})")
+    return listed
 
 
 def students(name: str, kept: Kept) -> Lines:
@@ -160,7 +191,7 @@ def teachers(name: str, kept: Kept) -> Lines:
     return [
         f"### Teachers and their ensembles, DE-1 to DE-{TEACHERS}",
         "",
-        *compared("network", every),
+        *compared("name", every),
         *spaced(short_of(every, METRICS)),
     ]
 
@@ -171,21 +202,24 @@ def spaced(sentences: Sequence[str]) -> Lines:
 
 
 def compared(first: str, every: Sequence[Standing]) -> Lines:
-    """Ours beside the paper's."""
+    """Ours beside the paper's; the best of several students is bold."""
     lines = table([first, "runs", *headings(METRICS), "ok"], 2)
-    for one in every:
-        cells = one.numbers(METRICS)
+    rows = [(one.label, one.numbers(METRICS)) for one in every]
+    students = [one.label for one in every if one.row is not None and one.row.first.kind == "student"]
+    rows = list(with_best(rows, students, [column.better for column in METRICS]))
+    for one, (label, cells) in zip(every, rows, strict=True):
         reached = [near(cell, column) for cell, column in zip(cells, METRICS, strict=True)]
         known = [one for one in reached if one is not None]
-        lines.append(line(one.label, one.state, *map(beside, cells), f"{sum(known)} of {len(known)}" if known else "–"))
-    return [*lines, ""]
+        lines.append(line(label, one.state, *map(beside, cells), f"{sum(known)}/{len(known)}" if known else "–"))
+    bold = any(cell.best for _, cells in rows for cell in cells)
+    return [*lines, "", *([BOLD, ""] if bold else [])]
 
 
 def beside(cell: Number) -> str:
-    """Ours, and the paper's below it."""
-    ours = cell.text + (f" ± {cell.spread}" if cell.spread else "")
-    said = ", ".join(filter(None, (cell.papers, cell.difference)))
-    return f"{ours}<br>*{said}*" if said else ours
+    """Ours, and the paper's below it; a line for each part, or the table would be wider than the page."""
+    deviation = f"{PLUS_MINUS.lstrip()}{cell.spread}" if cell.spread else ""
+    papers = [f"*{part}*" for part in (cell.papers, cell.difference) if part]
+    return "<br>".join(filter(None, (f"**{cell.text}**" if cell.best else cell.text, deviation, *papers)))
 
 
 def measured(section: Section) -> Lines:
@@ -220,18 +254,22 @@ def with_paper(grid: Grid, section: Section) -> Grid:
 
 
 def shown(section: Section) -> Lines:
-    return linked(pictures_of(section), slug(section.title))
+    """Three pictures, and the others for who opens them."""
+    pictures = pictures_of(section)
+    first, others = (linked(some, section.slug) for some in (pictures[:MAIN], pictures[MAIN:]))
+    return first + (["<details>", "<summary>More pictures</summary>", "", *others, "</details>", ""] if others else [])
 
 
 def linked(pictures: Sequence[Picture], place: str) -> Lines:
-    return [f"![{p.title}](results/pictures/{place}/{p.name}.svg)\n*{p.title}. {p.caption}*\n" for p in pictures]
+    folder = f"results/pictures/{place}/" if place else "results/pictures/"
+    return [f"![{p.title}]({folder}{p.name}.svg)\n*{p.title}. {p.caption}*\n" for p in pictures]
 
 
 def along_lines(section: Section) -> Lines:
     """Students of two teachers: how good they are, and what lies between their two members."""
     rows = [(row.label, metrics_of(row, METRICS)) for row in section.rows if row.first.kind == "student"]
     grid = Grid("", "Two members, and what lies between them", tuple(headings(METRICS)), tuple(rows), LINES)
-    return [*markdown_table(grid), *linked(between(section), slug(section.title) + SHORT)]
+    return [*markdown_table(grid), *linked(between(section), section.slug + SHORT)]
 
 
 def between(section: Section) -> list[Picture]:

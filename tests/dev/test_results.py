@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 import statistics
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import pytest
 from onefold.paper import found
 from onefold.recipe import DistillRecipe, Recipe, to_dict
 from onefold.recipes import cifar10, cifar100
+from onefold.report.grid import MINUS, PLUS_MINUS, SIGMA
 from onefold.run import RunFolder
 
 Script = Callable[[str], ModuleType]
@@ -105,6 +107,12 @@ def nll_of(run: Path) -> float:
     return float(-(z - np.log(np.exp(z).sum(1, keepdims=True)))[np.arange(len(labels)), labels].mean())
 
 
+def told(text: str) -> str:
+    """As it is written, with what belongs together on one line, and a minus."""
+    text = text.replace(" ± ", PLUS_MINUS).replace("± ", PLUS_MINUS.lstrip()).replace(" σ", SIGMA)
+    return re.sub(r"(?<=[ *])-", MINUS, text)
+
+
 def lines_of(page: str, heading: str) -> dict[str, list[str]]:
     """The rows of the table below a heading, by their first cell."""
     lines = page.split(heading)[1].split("\n#")[0].splitlines()
@@ -134,10 +142,10 @@ def test_rows_are_numbers_or_say_what_is_missing(root: Path, script: Script) -> 
     assert paper.std is not None
     distance = (mean - paper.mean) / paper.std
     assert rows["KD"][0] == "2 seeds"
-    assert rows["KD"][2] == f"{mean:.4f} ± {deviation:.4f}<br>*0.270 ± 0.004, {distance:+.1f} σ*"
-    assert re.fullmatch(r"\d of 5", rows["KD"][-1])
+    assert rows["KD"][2] == told(f"{mean:.4f}<br>± {deviation:.4f}<br>*0.270 ± 0.004*<br>*{distance:+.1f} σ*")
+    assert re.fullmatch(r"\d/5", rows["KD"][-1])
     assert rows["LatentBE + TDiv-SDiv"][0] == "in progress: seed 0 at epoch 120 of 200"
-    assert rows["LatentBE + TDiv-SDiv"][2] == "–<br>*0.205 ± 0.006*"
+    assert rows["LatentBE + TDiv-SDiv"][2] == told("–<br>*0.205 ± 0.006*")
     assert rows["BE + ConfODS"][0] == "seed 1 is finished, without predictions"
     assert rows["BE"][0] == "not run yet"
     assert rows["BE"][-1] == "–"
@@ -145,16 +153,17 @@ def test_rows_are_numbers_or_say_what_is_missing(root: Path, script: Script) -> 
     assert teachers["DE-1"][0] == "4 networks"
     assert [teachers[f"DE-{m}"][0] for m in (2, 3, 4)] == ["1 ensemble"] * 3
     singles = [nll_of(root / "results" / "cifar10" / "teachers" / f"teacher-{m}") for m in range(4)]
-    assert teachers["DE-1"][2].startswith(f"{statistics.fmean(singles):.4f} ±")
+    assert teachers["DE-1"][2].startswith(f"{statistics.fmean(singles):.4f}<br>±")
     assert "–" not in teachers["DE-4"][2]
     assert lines_of(hundred, "### Teachers")["DE-4"][0] == "in progress: teacher 0 at epoch 7 of 200"
     assert lines_of(hundred, "### Students of DE-4")["KD"][0] == "not run yet"
     # The student of two teachers is in no table of the paper.
     assert "LatentBE, DE-2" in lines_of(ten, "### Further runs")
     assert "1.9000" in lines_of(ten, "### Corrupted")["KD"][1]
-    assert "paper 1.492 ± 0.039" in lines_of(ten, "### Corrupted")["KD"][1]
+    assert told("paper 1.492 ± 0.039") in lines_of(ten, "### Corrupted")["KD"][1]
     assert "generated, seed 0" in ten
-    assert lines_of(ten, "### Run time")["KD"][:2] == ["10.000 ± 0.000", "0.0100 ± 0.0000"]
+    assert lines_of(ten, "### Training time")["KD"][0] == told("10.0 ± 0.0")
+    assert lines_of(ten, "### Inference time")["KD"][0] == told("10.0 ± 0.0")  # microseconds
     assert "Not measured yet: other distributions" in ten
     assert "is not finished" in page.split("## Not finished, or left out")[1]
     assert str(root) not in page
@@ -184,6 +193,58 @@ def test_the_readme_and_the_pictures(root: Path, script: Script) -> None:
     assert not (root / "results" / "pictures" / "old.svg").exists()
 
 
+def github_names(page: str) -> list[str]:
+    """Of the headings, as GitHub makes them: letters, numbers and hyphens, and a number where there are two."""
+    names: list[str] = []
+    for title in re.findall(r"^##+ (.*)$", page, re.MULTILINE):
+        name = "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+        taken = sum(re.fullmatch(rf"{re.escape(name)}(-\d+)?", other) is not None for other in names)
+        names.append(f"{name}-{taken}" if taken else name)
+    return names
+
+
+def test_results_begin_with_contents_and_sections_with_pictures(root: Path, script: Script) -> None:
+    assert script("results").main(["--root", str(root)]) == 0
+    page = (root / "RESULTS.md").read_text()
+    listed = re.findall(r"^ *- \[[^\]]+\]\(#([^)]+)\)$", page.partition("\n## ")[0], re.MULTILINE)
+    assert listed == github_names(page)
+    assert "students-of-de-4-1" in listed
+    ten = page.split("\n## ")[1]
+    assert ten.index(".svg") < ten.index("\n| ")
+    first, folded = ten.split("### ")[0].split("<summary>More pictures</summary>")
+    assert len(PICTURE.findall(first)) == 3
+    assert len(PICTURE.findall(folded)) > 0
+    assert page.count("<details>") == page.count("</details>") == page.count("<summary>")
+    assert "<summary>ACC % by corruption</summary>" in ten
+    rows = lines_of(ten, "### Students of DE-4")
+    assert not any("**" in cell for row in rows.values() for cell in row)  # one student is not the best of any
+    write_run(root / "results" / "cifar10" / "seed-0" / "be-of-4", student(cifar10(), "be"))
+    assert script("results").main(["--root", str(root)]) == 0
+    page = (root / "RESULTS.md").read_text()
+    rows = lines_of(page, "### Students of DE-4")
+    for column in range(1, 6):
+        assert [rows[name][column].startswith("**") for name in ("KD", "BE")].count(True) == 1
+    assert "Bold: the best of each column." in page.split("### Teachers")[0]
+    assert "**" not in page.split("### Teachers")[1].split("###")[0]
+
+
+def test_both_settings_are_in_one_picture_once_there_are_both(root: Path, script: Script) -> None:
+    results, picture = script("results"), root / "results" / "pictures" / "cost.svg"
+    assert results.main(["--root", str(root)]) == 0
+    assert not picture.exists()
+    home, recipe = root / "results" / "cifar100", dataclasses.replace(cifar100(), members=4)
+    for m in range(2):
+        shutil.rmtree(home / "teachers" / f"teacher-{m}", ignore_errors=True)
+        write_run(home / "teachers" / f"teacher-{m}", recipe, teacher=m)
+    write_run(home / "seed-0" / "kd-of-4", student(recipe, "kd"))
+    assert results.main(["--root", str(root)]) == 0
+    page = (root / "RESULTS.md").read_text()
+    assert PICTURE.findall(page)[0] == "results/pictures/cost.svg"
+    words = "".join(ET.fromstring(picture.read_text()).itertext())
+    assert all(text in words for text in ("CIFAR-10, WRN28x1", "CIFAR-100, WRN28x4", "KD", "ensemble of 2"))
+    assert "LatentBE" not in words  # of one setting only
+
+
 def test_short_runs_for_lines_are_in_no_other_table(root: Path, script: Script) -> None:
     results = script("results")
     assert results.main(["--root", str(root)]) == 0
@@ -204,7 +265,8 @@ def test_short_runs_for_lines_are_in_no_other_table(root: Path, script: Script) 
     page = (root / "RESULTS.md").read_text()
     assert list(lines_of(page, "### Two members"))[2:] == ["LatentBE"]
     own = page[page.index("### Two members") : page.index("## CIFAR-100")]
-    assert page.replace(own, "") == before  # nobody else has become "LatentBE (4 teachers)"
+    listed = "  - [Two members, and what lies between them](#two-members-and-what-lies-between-them)\n"
+    assert page.replace(own, "").replace(listed, "") == before  # nobody else has become "LatentBE (4 teachers)"
     drawn = root / "results" / "pictures" / "cifar10-wrn28x1-lines"
     assert {path.name for path in drawn.iterdir()} == {"subspace.svg", "subspace-reestimated.svg"}
     assert all(f"results/pictures/cifar10-wrn28x1-lines/{path.name}" in own for path in drawn.iterdir())
@@ -215,7 +277,7 @@ def test_nothing_there(tmp_path: Path, script: Script) -> None:
     assert script("results").main(["--root", str(tmp_path)]) == 0
     page = (tmp_path / "RESULTS.md").read_text()
     assert page.count("not run yet") == 2 * (9 + 4)
-    assert "*0.205 ± 0.006*" in page
+    assert told("*0.205 ± 0.006*") in page
     assert (tmp_path / "README.md").read_text().count("is finished yet") == 2
     (tmp_path / "README.md").write_text("no markers")
     with pytest.raises(ValueError, match="expected <!-- results --> and <!-- /results --> once each"):
@@ -251,9 +313,13 @@ def test_what_falls_short_is_said_with_how_far_it_is() -> None:
 
     row = Ours("KD", "seed", None, {}, ())
     object.__setattr__(row, "cells", (Number(93.4, 0.2, 2, paper["ACC"]), Number(0.2, None, 4, paper["NLL"])))
-    wanted = "KD in ACC % (93.40 for 93.70 ± 0.10, 1.5 of our own deviations away)"
-    assert short_of([row], COLUMNS[:2]) == [f"Short of the paper by more than two of its deviations: {wanted}."]
+    # 0.3 in deviations of sqrt(0.2^2 + 0.1^2).
+    wanted = told("KD in ACC % (93.40 ± 0.20 for 93.70 ± 0.10, 1.3 combined deviations away)")
+    combined = "A combined deviation is √(ours² + the paper's²)."
+    assert short_of([row], COLUMNS[:2]) == [
+        f"Short of the paper by more than two of its deviations: {wanted}. {combined}"
+    ]
     object.__setattr__(row, "cells", (Number(93.7, 0.2, 2, paper["ACC"]), Number(0.3, None, 4, paper["NLL"])))
-    assert short_of([row], COLUMNS[:2])[0].endswith("KD in NLL (0.3000 for 0.270 ± 0.004).")
+    assert short_of([row], COLUMNS[:2])[0].endswith(f"KD in NLL (0.3000 for 0.270{PLUS_MINUS}0.004).")
     object.__setattr__(row, "cells", (Number(None), Number(0.27, None, 4, paper["NLL"])))
     assert short_of([row], COLUMNS[:2]) == []

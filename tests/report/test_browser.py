@@ -46,9 +46,17 @@ seen.pictures = [...document.querySelectorAll("figure svg")].map((svg) => {
   const inside = text.every((t) => t.left >= box.left - 2 && t.right <= box.right + 2 && t.bottom <= box.bottom + 2);
   const colours = new Set(drawn.map((each) => getComputedStyle(each).fill + getComputedStyle(each).stroke));
   return { label: svg.getAttribute("aria-label"), role: svg.getAttribute("role"), width: box.width, height: box.height,
+           letters: (10 * box.width) / svg.viewBox.baseVal.width,
            drawn: drawn.length, text: Math.min(...text.map((t) => Math.max(t.width, t.height))), inside,
            colours: colours.size };
 });
+seen.grids = [...document.querySelectorAll(".pictures")].map((each) => ({
+  kind: each.className, columns: getComputedStyle(each).gridTemplateColumns.split(" ").length,
+  titles: [...each.querySelectorAll("figure")].map((figure) => {
+    const [card, svg] = [figure, figure.querySelector("svg")].map((part) => part.getBoundingClientRect());
+    return [card.top, svg.top];
+  }),
+}));
 seen.tables = [...document.querySelectorAll("table.sortable")].map((table) => {
   const clicked = { name: table.dataset.name, before: names(table), columns: [] };
   [...table.tHead.rows[0].cells].forEach((head, column) => {
@@ -60,6 +68,23 @@ seen.tables = [...document.querySelectorAll("table.sortable")].map((table) => {
   });
   return clicked;
 });
+seen.heads = [...document.querySelectorAll("thead th")].map((head) => head.firstChild.nodeType === Node.TEXT_NODE);
+const papers = () => [...document.querySelectorAll(".paper")].filter((each) => each.offsetParent).length;
+seen.papers = [papers()];
+document.querySelectorAll("input.papers").forEach((box) => box.click());
+seen.papers.push(papers());
+seen.contents = [...document.querySelectorAll("nav a")].map((link) => [link.textContent, link.getAttribute("href")]);
+const headings = document.querySelectorAll("section h3, section details[id] > summary");
+seen.headings = [...headings].map((each) => each.textContent);
+const folded = [...document.querySelectorAll("details[id]")];
+seen.folded = folded.map((each) => each.id);
+seen.opened = folded.map((each) => {
+  location.hash = each.id;
+  dispatchEvent(new HashChangeEvent("hashchange"));
+  return each.open;
+});
+seen.bold = [...document.querySelectorAll("table[data-name=results] tr.default th, table[data-name=results] td strong")]
+  .map((each) => each.textContent);
 seen.cells = [...document.querySelectorAll("table.sortable td")].map((cell) => cell.firstChild.textContent);
 seen.ink = getComputedStyle(document.body).color;
 seen.paper = getComputedStyle(document.body).backgroundColor;
@@ -129,6 +154,19 @@ def test_every_picture_is_there_and_readable(page: Path, width: int) -> None:
         assert picture["text"] > 9, picture
 
 
+@pytest.mark.parametrize(("width", "columns"), [(390, 1), (900, 2), (1280, 4)])
+def test_letters_have_one_size_and_panels_of_a_row_are_level(page: Path, width: int, columns: int) -> None:
+    seen, _ = probed(page, width)
+    sizes = {round(picture["letters"], 1) for picture in seen["pictures"]}
+    assert sizes == {14.0} if width > 390 else min(sizes) > 9.5
+    assert {grid["columns"] for grid in seen["grids"] if grid["kind"] == "pictures four"} == {columns}
+    for grid in seen["grids"]:
+        rows: dict[float, set[float]] = {}
+        for card, drawing in grid["titles"]:
+            rows.setdefault(card, set()).add(drawing)
+        assert max(map(len, rows.values())) == 1  # a title of two lines moves its neighbours' drawings, too
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_tables_sort_by_a_click(page: Path, width: int) -> None:
     seen, _ = probed(page, width)
@@ -140,6 +178,7 @@ def test_tables_sort_by_a_click(page: Path, width: int) -> None:
         "corruption-nll",
         "corruption-ece",
         "ood",
+        "ood-all",
         "health",
         "costs",
     ]
@@ -159,6 +198,49 @@ def test_the_numbers_on_the_page_are_those_of_the_runs(page: Path, everything: P
     (section,) = sections(collect([everything])[0])
     cells = [cell.text for grid in grids(section) for _, row in grid.rows for cell in row]
     assert sorted(probed(page, 1280)[0]["cells"]) == sorted(cells)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_papers_numbers_are_there_for_who_asks_on_a_phone(page: Path, width: int) -> None:
+    before, after = probed(page, width)[0]["papers"]
+    assert after > 50
+    assert before == (0 if width == 390 else after)
+
+
+def test_words_of_headings_are_in_no_button(page: Path) -> None:
+    """They would be missing where a table goes on on another sheet of paper."""
+    heads = probed(page, 1280)[0]["heads"]
+    assert len(heads) > 40
+    assert all(heads)
+
+
+def test_contents_lead_everywhere(page: Path) -> None:
+    seen, _ = probed(page, 1280)
+    (section, *titles), targets = zip(*seen["contents"], strict=True)
+    assert section == "cifar10, wrn28x1"
+    assert sorted(titles) == sorted(seen["headings"])
+    ids = set(re.findall(r'id="([^"]+)"', page.read_text()))
+    assert all(target[1:] in ids for target in targets)
+    assert titles[:4] == [
+        "Results",
+        "Accuracy and likelihood for the cost of one pass",
+        "Corruption by severity",
+        "Learning curves",
+    ]
+    assert {"section-0-table-health", "section-0-table-ood-all"} < set(seen["folded"])
+    assert all(seen["opened"])
+
+
+def test_the_best_student_is_bold_and_what_onefold_does_is_tinted(page: Path, everything: Path) -> None:
+    (section,) = sections(collect([everything])[0])
+    students = section.of_kind("student")
+    best = []
+    for column in section.columns:
+        values = [value for row in students if (value := row.mean(column.key)) is not None]
+        value = max(values) if column.better == "higher" else min(values)
+        shown = [f"{column.scale * each:.{column.digits}f}" for each in (value, *values)]
+        best += [text for text in shown[1:] if text == shown[0]]
+    assert sorted(probed(page, 1280)[0]["bold"]) == sorted(["LatentBE + TDiv-SDiv", *best])
 
 
 def test_it_goes_dark(page: Path) -> None:

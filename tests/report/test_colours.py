@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import onefold.report
-from onefold.report.pictures.picture import SERIES
+from onefold.report.pictures.picture import PRINTED, SERIES
 
 Colours = npt.NDArray[np.float64]
 # Machado, Oliveira and Fernandes (2009), severity 1, for linear red, green and blue.
@@ -46,12 +46,13 @@ def contrast(colours: list[str], background: str) -> Colours:
 
 
 def palettes() -> dict[str, tuple[list[str], str]]:
-    """The lines' colours and what they stand on: of the page in the light, in the dark, and of files."""
+    """The lines' colours, ink too, and what they stand on: of the page in the light, in the dark, and of files."""
     css = (Path(onefold.report.__file__).parent / "page.css").read_text()
     light, dark = css.split("@media screen and (prefers-color-scheme: dark)")
-    found = {"files": (list(SERIES), "#ffffff")}
+    found = {"files": ([*SERIES, PRINTED.ink], "#ffffff")}
     for name, part in (("light", light), ("dark", dark)):
-        series = [re.findall(rf"--s{k}: (#[0-9a-f]{{6}})", part)[0] for k in range(len(SERIES))]
+        names = [*(f"s{k}" for k in range(len(SERIES))), "ink"]
+        series = [re.findall(rf"--{name}: (#[0-9a-f]{{6}})", part)[0] for name in names]
         found[name] = series, re.findall(r"--card: (#[0-9a-f]{6})", part)[0]
     return found
 
@@ -59,7 +60,7 @@ def palettes() -> dict[str, tuple[list[str], str]]:
 @pytest.mark.parametrize("name", ["light", "dark", "files"])
 def test_everybody_tells_them_apart(name: str) -> None:
     series, background = palettes()[name]
-    assert len(set(series)) == len(SERIES)
+    assert len(set(series)) == len(SERIES) + 1
     for sight, matrix in SIGHT.items():
         seen = lab(linear(series) @ np.array(matrix).T)
         for one, other in itertools.combinations(range(len(series)), 2):

@@ -22,7 +22,9 @@ from onefold.recipe import DistillRecipe
 from onefold.recipes import cifar10, cifar100, digits
 from onefold.report import Grid, Section, collect, grids, report, sections, sentences
 from onefold.report.compare import of_paper
-from onefold.report.missing import missing
+from onefold.report.grid import MINUS, PLUS_MINUS, SIGMA
+from onefold.report.latex import split, tex
+from onefold.report.missing import MANY, command, missing
 from onefold.report.pictures import pictures
 from onefold.run import RunFolder
 
@@ -73,16 +75,16 @@ def test_rows_and_numbers(everything: Path, section: Section, tables: dict[str, 
 def test_the_papers_numbers_stand_beside_ours(tables: dict[str, Grid]) -> None:
     results = dict(tables["results"].rows)
     kd = results["KD"][1]
-    assert kd.papers == "0.270 ± 0.004"
+    assert kd.papers == f"0.270{PLUS_MINUS}0.004"
     assert kd.mean is not None
-    assert kd.difference == f"{(kd.mean - 0.270) / 0.004:+.1f} σ"
+    assert kd.difference == f"{(kd.mean - 0.270) / 0.004:+.1f}{SIGMA}".replace("-", MINUS)
     ensemble = results["ensemble of 4"][0]
     assert ensemble.papers == "94.71"
     assert ensemble.mean is not None
-    assert ensemble.difference == f"{ensemble.mean - 94.71:+.2f}"
-    assert results["single network"][0].papers == "93.05 ± 0.16"
-    assert results["BE"][4].papers == "0.011 ± 0.001"
-    assert dict(tables["corruption"].rows)["LatentBE + TDiv-SDiv"][1].papers == "1.237 ± 0.024"
+    assert ensemble.difference == f"{ensemble.mean - 94.71:+.2f}".replace("-", MINUS)
+    assert results["single network"][0].papers == f"93.05{PLUS_MINUS}0.16"
+    assert results["BE"][4].papers == f"0.011{PLUS_MINUS}0.001"
+    assert dict(tables["corruption"].rows)["LatentBE + TDiv-SDiv"][1].papers == f"1.237{PLUS_MINUS}0.024"
     assert dict(tables["ensembles"].rows)["ensemble of 3"][2].papers == "0.011"
     assert dict(tables["ensembles"].rows)["ensemble of 1"][1].papers == "0.271"  # DE-1, which is not the mean of all
     assert all(cell.paper is None for _, cells in tables["health"].rows for cell in cells)
@@ -93,10 +95,10 @@ def test_a_deviation_that_the_paper_rounds_to_nothing_is_no_unit(tmp_path: Path,
     write(tmp_path / "a", dataclasses.replace(cifar10(), distill=distill), 0, measured=False)
     (section,) = sections(collect([tmp_path])[0])
     ece = dict(grids(section)[0].rows)["AE-KD"][2]
-    assert ece.papers == "0.042 ± 0.000"
+    assert ece.papers == f"0.042{PLUS_MINUS}0.000"
     assert ece.in_deviations is None
     assert ece.mean is not None
-    assert ece.difference == f"{ece.mean - 0.042:+.3f}"
+    assert ece.difference == f"{ece.mean - 0.042:+.3f}".replace("-", MINUS)
 
 
 def test_other_recipes_are_not_compared(tmp_path: Path, write: WriteRun) -> None:
@@ -130,110 +132,6 @@ def test_corruption_means_leave_the_extra_ones_out(everything: Path, tables: dic
     assert accuracy.deviation == pytest.approx(100 * statistics.stdev(each))
 
 
-def test_run_time(tables: dict[str, Grid]) -> None:
-    rows = dict(tables["costs"].rows)
-    assert tables["costs"].headings == ("training, h", "ms/image, batch 1", "ms/image, batch 128", "passes")
-    assert [cell.mean for cell in rows["ensemble of 4"]] == pytest.approx([8.0, 3.69, 0.41, 4])
-    assert [cell.mean for cell in rows["LatentBE"]] == pytest.approx([2.0, 0.99, 0.11, 1])
-    assert [cell.mean for cell in rows["BE"]] == pytest.approx([2.0, 2.7, 0.3, 4])
-
-
-def test_hours_stand_beside_the_papers_however_short_they_are(tmp_path: Path, write: WriteRun) -> None:
-    run = write(tmp_path / "a", cifar100(), 0, measured=False)
-    run.write_json("result.json", {"seconds": 1260.0, "metrics": {}, "temperature": 1.0})
-    (section,) = sections(collect([tmp_path])[0])
-    (costs,) = [grid for grid in grids(section) if grid.name == "costs"]
-    assert costs.headings[0] == "training, h"
-    ((_, cells),) = costs.rows
-    assert (cells[0].text, cells[0].papers, cells[0].difference) == ("0.350", "5.3", "15.1 times as fast")
-
-
-def test_a_single_network_may_have_been_timed_with_the_ensemble(tmp_path: Path, write: WriteRun) -> None:
-    for m in range(2):
-        run = write(tmp_path / f"teacher-{m}", digits(), 0, member=m, measured=False)
-        run.write_json("result.json", {"seconds": 30.0, "metrics": {}, "temperature": 1.0})
-    folder = tmp_path / "measurements" / "first-2"
-    folder.mkdir(parents=True)
-    times = [{"what": what, "batch": 8, "ms_per_image": ms} for what, ms in (("single", 0.2), ("ensemble", 0.4))]
-    content = {"version": 1, "device": "x", "train_seconds": 1.0, "inference": times}
-    (folder / "costs.json").write_text(json.dumps(content))
-    (section,) = sections(collect([tmp_path])[0])
-    (costs,) = [grid for grid in grids(section) if grid.name == "costs"]
-    assert costs.headings == ("training, min", "ms/image, batch 8", "passes")
-    assert [[cell.mean for cell in cells] for _, cells in costs.rows] == [[0.5, 0.2, 1], [1.0, 0.4, 2]]
-
-
-def test_the_summary_says_how_much_is_kept(section: Section, tables: dict[str, Grid]) -> None:
-    said = sentences(section, list(tables.values()))
-    nll = {row.label: row.mean("nll") for row in section.rows}
-    alone, together, ours = (nll[name] for name in ("single network", "ensemble of 4", "LatentBE"))
-    assert alone is not None
-    assert together is not None
-    assert ours is not None
-    share = 100 * (alone - ours) / (alone - together)
-    (latent,) = [sentence for sentence in said if sentence.startswith("LatentBE keeps")]
-    start = (
-        f"LatentBE keeps {share:.0f}% of the NLL gain that the ensemble of 4 has over a single network, at 1/4 of the"
-    )
-    assert latent.startswith(start)
-    assert "0.110 ms an image against 0.410" in latent
-    assert any(sentence.startswith("BE keeps") and "at the ensemble's full cost" in sentence for sentence in said)
-    counted = re.search(r"Of (\d+) numbers that the paper gives with a deviation, (\d+) are", " ".join(said))
-    assert counted is not None
-    cells = [cell for name in ("results", "ensembles", "corruption") for _, row in tables[name].rows for cell in row]
-    known = [abs(c.in_deviations) for c in cells if c.in_deviations is not None]
-    assert (int(counted[1]), int(counted[2])) == (len(known), sum(value <= 2 for value in known))
-
-
-def test_a_student_is_compared_with_what_was_trained_like_it(tmp_path: Path, write: WriteRun) -> None:
-    """A folder may hold the same rows of another length."""
-    for epochs, strength in ((60, 2.0), (200, 3.0)):
-        recipe = dataclasses.replace(cifar10(), epochs=epochs)
-        for m in range(4):
-            path = tmp_path / str(epochs) / "teachers" / f"teacher-{m}"
-            write(path, recipe, 0, member=m, strength=strength, measured=False)
-        write(tmp_path / str(epochs) / "student", recipe, 0, strength=strength + 0.1, measured=False)
-    (section,) = sections(collect([tmp_path])[0])
-    said = sentences(section, grids(section))
-    for epochs in (60, 200):
-        teachers = [tmp_path / str(epochs) / "teachers" / f"teacher-{m}" for m in range(4)]
-        alone, together = statistics.fmean(nll_of(path) for path in teachers), nll_of(*teachers)
-        share = (alone - nll_of(tmp_path / str(epochs) / "student")) / (alone - together)
-        (own,) = [s for s in said if s.startswith(f"LatentBE + TDiv-SDiv (epochs {epochs}) keeps")]
-        assert f"{100 * share:.0f}%" in own
-        base = f"Single network (epochs {epochs}): accuracy"
-        assert any(s.startswith(base) and f"NLL {alone:.4f}. Ensemble of 4" in s for s in said)
-        assert any(s.startswith(base) and s.endswith(f"NLL {together:.4f}.") for s in said)
-
-
-@pytest.mark.parametrize(
-    ("strength", "told"),
-    [(1.0, "is worse than a single network by NLL, at 1/2 of the cost"), (6.0, "keeps all and more (")],
-)
-def test_shares_below_none_and_above_all(tmp_path: Path, write: WriteRun, strength: float, told: str) -> None:
-    recipe = dataclasses.replace(cifar10(), members=2)
-    for m in range(2):
-        write(tmp_path / "teachers" / f"teacher-{m}", recipe, 0, member=m, measured=False)
-    write(tmp_path / "student", recipe, 0, strength=strength, measured=False)
-    (section,) = sections(collect([tmp_path])[0])
-    assert any(f"LatentBE + TDiv-SDiv {told}" in s for s in sentences(section, grids(section)))
-
-
-def test_a_gain_that_nobody_sees_has_no_parts(tmp_path: Path, write: WriteRun) -> None:
-    """The ensemble's NLL is some 1e-6 below that of one network: no percentage of that."""
-    recipe = dataclasses.replace(cifar10(), members=2)
-    for m in range(2):
-        run = write(tmp_path / "teachers" / f"teacher-{m}", recipe, 0, member=0, measured=False)
-        labels, logits = run.predictions("test") or pytest.fail("no predictions")
-        noise = np.random.default_rng(0).normal(size=logits.shape)
-        run.write_predictions("test", labels, (logits + (-1) ** m * 3e-3 * noise).astype(np.float32))
-    write(tmp_path / "student", recipe, 0, strength=6.0, measured=False)
-    (section,) = sections(collect([tmp_path])[0])
-    own, warning = [s for s in sentences(section, grids(section)) if s.startswith("LatentBE + TDiv-SDiv")]
-    assert "no gain to keep" in own
-    assert "temperature is 1, which leaves the network as it is" in warning  # so strong a student has all of val right
-
-
 def test_an_odd_temperature_is_told_once_of_all_that_have_it(tmp_path: Path, write: WriteRun) -> None:
     for method, strength in (("kd", 6.0), ("be", 2.5), ("latentbe", 6.0)):
         recipe = dataclasses.replace(cifar10(), distill=DistillRecipe(method, "none"))
@@ -255,12 +153,12 @@ def test_warnings_of_the_health_check_are_said(everything: Path, tmp_path: Path,
 def test_pictures_are_those_that_there_are_numbers_for(section: Section, tmp_path: Path, write: WriteRun) -> None:
     names = [picture.name for picture in pictures(section)]
     assert names == [
-        "reliability",
-        "ensembles",
-        "learning",
+        "cost",
         "corruption",
-        "entropy-0",
-        "entropy-1",
+        "learning",
+        "reliability",
+        "entropy",
+        "entropy-histograms",
         "subspace",
         "subspace-reestimated",
         "plane-0",
@@ -271,7 +169,7 @@ def test_pictures_are_those_that_there_are_numbers_for(section: Section, tmp_pat
     ]
     write(tmp_path / "a", cifar10(), 0, measured=False)
     (bare,) = sections(collect([tmp_path])[0])
-    assert [picture.name for picture in pictures(bare)] == ["reliability", "learning", "diversity", "perturbation"]
+    assert [picture.name for picture in pictures(bare)] == ["learning", "reliability", "diversity", "perturbation"]
     for picture in pictures(section):
         for panel in picture.panels:
             assert re.search(r"\d", panel.description), picture.name
@@ -289,13 +187,41 @@ def test_diversity_is_that_of_the_test_split_where_it_was_logged(tmp_path: Path,
         log.write_text(re.sub(r', "test_div": [^}]*', "", log.read_text()))
 
 
-def test_losses_of_single_networks_are_apart(section: Section) -> None:
+def titles_of(section: Section, name: str) -> list[str]:
+    (picture,) = [picture for picture in pictures(section) if picture.name == name]
+    assert len(picture.panels) % picture.columns == 0  # no row of panels is half empty
+    return [panel.title for panel in picture.panels]
+
+
+def test_losses_of_different_methods_are_not_drawn_together(section: Section) -> None:
     (learning,) = [picture for picture in pictures(section) if picture.name == "learning"]
-    titles = ["training loss, single networks", "training loss, students", "validation error, %", "validation NLL"]
-    assert [panel.title for panel in learning.panels] == titles
-    assert "single network from" in learning.panels[0].description
-    assert "single network" not in learning.panels[1].description
+    assert titles_of(section, "learning") == ["validation error, %", "validation NLL"]
+    assert "Training losses are left out: each method has its own" in learning.caption
     assert [label for label, _ in learning.legend] == [label for label in LABELS if label != "ensemble of 4"]
+    latent = [row for row in section.rows if row.first.method in ("supervised", "latentbe")]
+    few = dataclasses.replace(section, rows=tuple(latent))
+    alone, students = "training loss, single networks", "training loss, LatentBE"
+    assert titles_of(few, "learning") == [alone, students, "validation error, %", "validation NLL"]
+    (learning,) = [picture for picture in pictures(few) if picture.name == "learning"]
+    assert "single network from" in learning.panels[0].description
+    assert "LatentBE + TDiv-SDiv from" in learning.panels[1].description
+    assert "single network" not in learning.panels[1].description
+    assert "compare it with itself" in learning.caption
+    one = dataclasses.replace(section, rows=tuple(row for row in latent if row.first.kind == "student"))
+    assert titles_of(one, "learning") == ["training loss", "validation error, %", "validation NLL"]
+    assert titles_of(one, "perturbation") == ["change in TDiv", "change in SDiv"]
+
+
+def test_losses_are_all_there_is_where_nothing_was_validated(section: Section) -> None:
+    bare = []
+    for row in section.rows:
+        logs = [tuple(line for line in answer.log if line["kind"] != "val") for answer in row.answers]
+        answers = [dataclasses.replace(answer, log=log) for answer, log in zip(row.answers, logs, strict=True)]
+        bare.append(dataclasses.replace(row, answers=tuple(answers)))
+    names = ("single networks", "KD", "BE", "LatentBE")
+    assert titles_of(dataclasses.replace(section, rows=tuple(bare)), "learning") == [
+        f"training loss, {name}" for name in names
+    ]
 
 
 def test_what_is_missing_comes_with_its_command(section: Section, tmp_path: Path, write: WriteRun) -> None:
@@ -307,6 +233,16 @@ def test_what_is_missing_comes_with_its_command(section: Section, tmp_path: Path
     assert lacking["corrupted images"].command.startswith(f"onefold evaluate {tmp_path / 'a'} --")
     page, _ = report([tmp_path], tmp_path / "r.html")
     assert "What could not be shown" in page.read_text()
+    assert all("..." not in entry.command for entry in lacking.values())
+
+
+def test_its_command_has_all_folders_or_the_one_that_holds_them() -> None:
+    folders = [f"/runs/a b/seed-{k}" for k in range(MANY)]
+    every = " ".join(f"'{folder}'" for folder in folders)
+    assert command(folders, "--health", everybody=True) == f"onefold evaluate {every} --health"
+    folders += ["/runs/other", "/runs/other"]
+    assert command(folders, "--health", everybody=True) == "onefold evaluate /runs --health"
+    assert command(folders, "--health", everybody=False) == f"onefold evaluate {every} /runs/other --health"
 
 
 def test_figures_are_svg_and_pdf(tmp_path: Path, write: WriteRun) -> None:
@@ -341,13 +277,15 @@ def test_markdown_csv_and_latex_have_the_same_numbers(
     paper = found("CIFAR-10", "WRN28x1", "KD + LatentBE", "DE-4")["NLL"]
     assert (float(line["paper"]), float(line["paper_deviation"])) == (paper.mean, paper.std)
     assert float(line["in_deviations"]) == ours.in_deviations
-    cell = f"{ours.text} ± {ours.spread} (paper 0.263 ± 0.003, {ours.difference})"
+    cell = f"{ours.text}{PLUS_MINUS}{ours.spread} (paper 0.263{PLUS_MINUS}0.003, {ours.difference})"
     assert cell in text["md"]
-    assert cell.replace("±", r"$\pm$").replace("σ", r"$\sigma$") in text["latex"]
+    for part in (f"{ours.text}{PLUS_MINUS}{ours.spread}", f"0.263{PLUS_MINUS}0.003", ours.difference):
+        assert tex(part) in text["latex"]
     for grid in tables.values():
         rows = [x for x in text["md"].splitlines() if x.startswith("| ") and f"| {grid.headings[0]} " in x]
         assert rows
-    assert text["latex"].count(r"\begin{tabular}") == text["latex"].count(r"\bottomrule") == len(tables)
+    parts = [part for grid in tables.values() for part in split(grid)]
+    assert text["latex"].count(r"\begin{tabular}") == text["latex"].count(r"\bottomrule") == len(parts)
     body = [x for x in text["latex"].splitlines() if x.endswith(r"\\") and x.startswith("LatentBE &")]
     assert body[0].count("&") == 5
 

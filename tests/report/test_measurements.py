@@ -14,6 +14,7 @@ import pytest
 from onefold.recipe import Recipe
 from onefold.recipes import cifar10
 from onefold.report import Grid, collect, grids, sections, sentences
+from onefold.report.grid import PLUS_MINUS
 from onefold.report.pictures import pictures
 from onefold.run import RunFolder
 
@@ -78,7 +79,7 @@ def test_numbers_of_images_made_here_are_shown_beside_the_papers_but_not_counted
     for source in ("CIFAR-10-C (published)", "generated, seed 0"):
         edit(run, "corruption", source=source)
         found = tables(tmp_path)
-        assert dict(found["corruption"].rows)["LatentBE + TDiv-SDiv"][1].papers == "1.237 ± 0.024"
+        assert dict(found["corruption"].rows)["LatentBE + TDiv-SDiv"][1].papers == f"1.237{PLUS_MINUS}0.024"
         assert ("these were made here" in found["corruption"].caption) == source.startswith("generated")
         (section,) = sections(collect([tmp_path])[0])
         (said,) = [s for s in sentences(section, list(found.values())) if s.startswith("Of ")]
@@ -144,13 +145,18 @@ def test_the_average_is_marked_however_many_members_there_are(tmp_path: Path, wr
 def test_sets_of_other_images_stand_in_one_order(tmp_path: Path, write: WriteRun) -> None:
     """A network may have been asked about them in any order, and not about all."""
     recipe = cifar10()
-    write(tmp_path / "a", recipe, 0)
+    first = write(tmp_path / "a", recipe, 0)
     plain = dataclasses.replace(recipe, distill=dataclasses.replace(recipe.distill, method="kd", perturbation="none"))
     second = write(tmp_path / "b", plain, 0)
     every = edit(second, "ood")["sets"]
     edit(second, "ood", sets=every[::-1])
-    names = [label.rpartition(": ")[2] for label, _ in tables(tmp_path)["ood"].rows]
+    names = [label.rpartition(": ")[2] for label, _ in tables(tmp_path)["ood-all"].rows]
     assert len(names) == 4
     assert names[:2] == names[2:]
     edit(second, "ood", sets=every[:1])
-    assert len(tables(tmp_path)["ood"].rows) == 3
+    assert len(tables(tmp_path)["ood-all"].rows) == 3
+    brief = tables(tmp_path)["ood"]
+    assert brief.headings == ("svhn ↑", "lsun ↑")
+    rows = {label: [cell.mean for cell in cells] for label, cells in brief.rows}
+    scores = [each["scores"]["entropy"]["auroc"] for each in edit(first, "ood")["sets"]]
+    assert rows == {"LatentBE + TDiv-SDiv": scores, "KD": [every[0]["scores"]["entropy"]["auroc"], None]}

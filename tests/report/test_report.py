@@ -269,7 +269,7 @@ def test_the_page_needs_nothing_else_and_has_the_numbers(tmp_path: Path) -> None
             assert mean is not None
             assert deviation is not None
             assert f"{mean * scale:.{digits}f}<" in text
-            assert f"± {deviation * scale:.{digits}f}<" in text
+            assert f"±&nbsp;{deviation * scale:.{digits}f}<" in text
 
 
 def test_every_picture_is_described_in_words(tmp_path: Path) -> None:
@@ -290,6 +290,8 @@ def test_pictures_take_the_pages_colours_and_are_the_same_twice(tmp_path: Path) 
     bins = row.before
     drawn = panel_svg(panel(row, bins, "", "ece"), "a")
     assert drawn == panel_svg(panel(row, bins, "", "ece"), "a")
+    assert panel(row, bins, "", "ece").under == f"T 1, ECE {row.mean('ece'):.4f}"
+    assert panel(row, bins, "1.52", "cece").under == f"T 1.52, ECE {row.mean('cece'):.4f}"
     assert "var(--accuracy)" in drawn
     assert "var(--gap)" in drawn
     assert not re.search(r"(fill|stroke): #(?!ffffff)", drawn)

@@ -19,6 +19,7 @@ PERTURBATIONS = {
     "tdiv": " + TDiv",
     "tdiv-sdiv": " + TDiv-SDiv",
 }
+DEFAULT = ("latentbe", "tdiv-sdiv")  # what onefold does if nothing is said
 # {"ms_per_image": ...}, where somebody has measured it; in a folder of teachers "members" says of how many of them.
 SPEED = "speed.json"
 SINGLE = "single network"
@@ -69,6 +70,10 @@ class Answers:
     def trained(self) -> dict[str, Any]:
         """How it was, or its teachers were, trained with labels."""
         return alone(self.setting) if self.kind != "student" else self.taught.setting or {}
+
+    @property
+    def is_default(self) -> bool:
+        return self.kind == "student" and (self.method, self.perturbation) == DEFAULT
 
     @property
     def passes(self) -> int:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from onefold.report.compare import of_paper
-from onefold.report.grid import Grid, number
+from onefold.report.grid import Grid, number, with_best
 from onefold.report.measurements import Corrupted, Corruption
 from onefold.report.table import COLUMNS, Row, Section, headings
 
@@ -42,7 +42,8 @@ def corruption(section: Section) -> Grid:
         caption += " The paper's numbers are of the published images, and these were made here: frost is another one, "
         caption += "and every draw, so that a difference may be one of images."
     titles = tuple(headings(SHIFTED))
-    return Grid("corruption", "Corrupted test images", titles, tuple(lines), caption, other_images=made_here)
+    marked = with_best(lines, section.labels("student"), [column.better for column in SHIFTED])
+    return Grid("corruption", "Corrupted test images", titles, marked, caption, other_images=made_here)
 
 
 def averaged(rows: Sequence[Corrupted]) -> dict[str, float]:

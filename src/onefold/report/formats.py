@@ -1,18 +1,16 @@
-"""The tables as Markdown, CSV and LaTeX."""
+"""The tables as Markdown and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
+from html import escape
 
 from onefold.report.grid import Grid, Number
 from onefold.report.table import Section
 
 Tables = Sequence[tuple[Section, Sequence[Grid], Sequence[str]]]  # a section, its tables and its sentences
-LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
-LATEX |= {"^": r"\textasciicircum{}", "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "²": "$^2$"}
-LATEX |= {"σ": r"$\sigma$", "–": "--"}
 NOTHING = "There is no finished run to report on."
 CSV = ("data", "network", "table", "row", "column", "mean", "deviation", "paper", "paper_deviation", "in_deviations")
 
@@ -31,19 +29,21 @@ def markdown(title: str, tables: Tables, notes: Sequence[str]) -> str:
 
 
 def markdown_table(grid: Grid) -> list[str]:
-    """A heading, the caption and the table."""
-    lines = [f"### {grid.title}", "", grid.caption, ""] if grid.caption else [f"### {grid.title}", ""]
+    """A heading, the caption and the table; GitHub shows one that is folded when its title is clicked on."""
+    caption = grid.about + grid.where_papers_stand("in brackets behind ours")
+    lines = ["<details>", f"<summary>{escape(grid.title)}</summary>"] if grid.folded else [f"### {grid.title}"]
+    lines += ["", caption, ""] if caption else [""]
     lines.append(f"| {grid.first} | " + " | ".join(grid.headings) + " |")
     lines.append("| --- |" + " ---: |" * len(grid.headings))
     for label, cells in grid.rows:
         lines.append("| " + " | ".join([label.replace("|", "\\|"), *(worded(cell) for cell in cells)]) + " |")
-    return [*lines, ""]
+    return [*lines, "", *(["</details>", ""] if grid.folded else [])]
 
 
 def worded(cell: Number) -> str:
     """A number in one line."""
-    text = cell.text + (f" ± {cell.spread}" if cell.spread else "")
-    return text + (f" (paper {cell.papers}, {cell.difference})" if cell.papers and cell.mean is not None else "")
+    ours = f"**{cell.text}**{cell.ours.removeprefix(cell.text)}" if cell.best else cell.ours
+    return ours + (f" (paper {cell.papers}, {cell.difference})" if cell.papers and cell.mean is not None else "")
 
 
 def comma_separated(tables: Tables) -> str:
@@ -64,23 +64,3 @@ def comma_separated(tables: Tables) -> str:
 
 def bare(heading: str) -> str:
     return heading.replace(" ↑", "").replace(" ↓", "")
-
-
-def latex(title: str, tables: Tables, notes: Sequence[str]) -> str:
-    """Tables for a document that uses the package booktabs."""
-    lines = [f"% {title}; needs \\usepackage{{booktabs}}"]
-    lines += [f"% left out: {note}" for note in notes]
-    for section, grids, _ in tables:
-        for grid in grids:
-            lines += ["", r"\begin{table}", r"\centering", f"\\caption{{{tex(section.title)}. {tex(grid.caption)}}}"]
-            lines += [f"\\begin{{tabular}}{{l{'r' * len(grid.headings)}}}", r"\toprule"]
-            lines.append(" & ".join(tex(text) for text in (grid.first, *grid.headings)) + r" \\")
-            lines.append(r"\midrule")
-            for label, cells in grid.rows:
-                lines.append(" & ".join([tex(label), *(tex(worded(cell)) for cell in cells)]) + r" \\")
-            lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    return "\n".join(lines) + "\n"
-
-
-def tex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)

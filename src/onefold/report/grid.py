@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from onefold.paper import Entry
 from onefold.report.compare import units
 
 NONE = "–"
+PLUS_MINUS, SIGMA, MINUS = "\u00a0±\u00a0", "\u00a0σ", "\u2212"  # a number and its deviation stand on one line
 
 
 @dataclass(frozen=True)
@@ -21,24 +23,33 @@ class Number:
     deviation: float | None = None
     digits: int = 4
     paper: Entry | None = None
+    best: bool = False  # of the students, in its column
 
     @property
     def text(self) -> str:
-        return NONE if self.mean is None or math.isnan(self.mean) else f"{self.mean:.{self.digits}f}"
+        if self.mean is None or math.isnan(self.mean):
+            return NONE
+        return f"{self.mean:.{self.digits}f}".replace("-", MINUS)
 
     @property
     def spread(self) -> str:
         return "" if self.deviation is None else f"{self.deviation:.{self.digits}f}"
 
     @property
+    def ours(self) -> str:
+        """In one line."""
+        return self.text + (f"{PLUS_MINUS}{self.spread}" if self.spread else "")
+
+    @property
     def papers(self) -> str:
         """The paper's number with its deviation, as it prints them."""
         if self.paper is None:
             return ""
+        if self.paper.metric.startswith("inference"):  # in whatever unit
+            return f"{self.paper.mean:.3g}"
         digits = 2 if self.paper.metric == "ACC" else 1 if self.paper.metric.startswith("train") else 3
-        return f"{self.paper.mean:.{digits}f}" + (
-            f" ± {self.paper.std:.{digits}f}" if self.paper.std is not None else ""
-        )
+        deviation = "" if self.paper.std is None else f"{PLUS_MINUS}{self.paper.std:.{digits}f}"
+        return f"{self.paper.mean:.{digits}f}{deviation}"
 
     @property
     def in_deviations(self) -> float | None:
@@ -51,10 +62,18 @@ class Number:
             return ""
         counted = self.in_deviations
         if counted is not None:
-            return f"{counted:+.1f} σ"
+            return f"{counted:+.1f}{SIGMA}".replace("-", MINUS)
         if self.paper.metric.endswith("rtx3090"):  # times of another GPU
             return f"{self.paper.mean / self.mean:.3g} times as fast" if self.mean > 0 else ""
-        return f"{self.mean - self.paper.mean:+.{2 if self.paper.metric == 'ACC' else 3}f}"
+        digits = 2 if self.paper.metric == "ACC" else 3
+        return f"{self.mean - self.paper.mean:+.{digits}f}".replace("-", MINUS)
+
+    @property
+    def combined(self) -> float | None:
+        """Ours less the paper's, in deviations that have both in them; None where one of the two is not known."""
+        if self.mean is None or self.paper is None or self.paper.std is None or not self.deviation:
+            return None
+        return (self.mean - self.paper.mean) / math.hypot(self.deviation, self.paper.std)
 
 
 def number(values: Sequence[float], digits: int = 4, scale: float = 1, paper: Entry | None = None) -> Number:
@@ -65,6 +84,25 @@ def number(values: Sequence[float], digits: int = 4, scale: float = 1, paper: En
     return Number(scale * statistics.fmean(values), deviation, digits, paper)
 
 
+Line = tuple[str, tuple[Number, ...]]
+
+
+def with_best(lines: Sequence[Line], among: Collection[str], better: Sequence[str]) -> tuple[Line, ...]:
+    """The rows, the best of some in each column marked, and what is shown as the same; `better` is "higher" or
+    "lower"."""
+    marked = [list(cells) for _, cells in lines]
+    chosen = [place for place, (label, _) in enumerate(lines) if label in among]
+    for column, way in enumerate(better):
+        known = [(marked[place][column].mean or 0.0, place) for place in chosen if marked[place][column].text != NONE]
+        if len(known) < 2:
+            continue
+        _, best = max(known) if way == "higher" else min(known)
+        for _, place in known:
+            if marked[place][column].text == marked[best][column].text:
+                marked[place][column] = dataclasses.replace(marked[place][column], best=True)
+    return tuple((label, tuple(cells)) for (label, _), cells in zip(lines, marked, strict=True))
+
+
 @dataclass(frozen=True)
 class Grid:
     """A table: rows of numbers under headings. `name` is what its file or anchor is called."""
@@ -72,12 +110,25 @@ class Grid:
     name: str
     title: str
     headings: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Number, ...]], ...]
+    rows: tuple[Line, ...]
     caption: str = ""
     first: str = "network"
     folded: bool = False  # on a page it is opened by who wants it
     other_images: bool = False  # than the paper's, whose numbers are then no measure of ours
 
     @property
-    def compared(self) -> bool:
-        return any(cell.paper is not None for _, cells in self.rows for cell in cells)
+    def about(self) -> str:
+        """The caption, and what is bold."""
+        bold = any(cell.best for _, cells in self.rows for cell in cells)
+        return self.caption + (" Bold: the best of the students." if bold else "")
+
+    def where_papers_stand(self, place: str) -> str:
+        """A sentence for the caption, which depends on how the table is shown; none where the paper has no such."""
+        compared = [
+            cell for _, cells in self.rows for cell in cells if cell.paper is not None and cell.mean is not None
+        ]
+        if not compared:
+            return ""
+        known = any(cell.in_deviations is not None for cell in compared)
+        unit = " in its standard deviations (σ), where it gives them" if known else ""
+        return f" The paper's numbers stand {place}, with the difference{unit}."

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onefold.report.answers import Answers
 from onefold.report.compare import of_paper
 from onefold.report.corrupted import SHIFTED, by_corruption, corruption
-from onefold.report.grid import Grid, Number, number
+from onefold.report.costs import costs
+from onefold.report.grid import Grid, Number, number, with_best
 from onefold.report.measurements import Health
 from onefold.report.table import Column, Row, Section, headings
 
-SIGMA = " The paper's number stands below ours with the difference in its standard deviations (σ)."
 COMPACT = " Read from compact predictions, which leave these metrics as they were to within 0.00005."
 
 
 def grids(section: Section) -> list[Grid]:
     """Those that there is something to say in."""
     made = [results(section), by_size(section), corruption(section), *by_corruption(section)]
-    made += [ood(section), health(section), costs(section)]
+    made += [*ood(section), health(section), *costs(section)]
     return [grid for grid in made if grid is not None and grid.rows]
 
 
@@ -29,8 +28,8 @@ def results(section: Section) -> Grid:
     if any(answer.compact for row in section.rows for answer in row.answers):
         caption += COMPACT
     lines = [(row.label, metrics_of(row, section.columns)) for row in section.rows]
-    grid = Grid("results", "Results", tuple(headings(section.columns)), tuple(lines), caption)
-    return grid if not grid.compared else Grid(grid.name, grid.title, grid.headings, grid.rows, caption + SIGMA)
+    marked = with_best(lines, section.labels("student"), [column.better for column in section.columns])
+    return Grid("results", "Results", tuple(headings(section.columns)), marked, caption)
 
 
 def metrics_of(row: Row, columns: Iterable[Column]) -> tuple[Number, ...]:
@@ -50,25 +49,41 @@ def by_size(section: Section) -> Grid:
     )
 
 
-def ood(section: Section) -> Grid:
-    """How well entropy and confidence tell other distributions."""
+def ood(section: Section) -> list[Grid]:
+    """How well entropy and confidence tell other distributions: one measure in brief, and all of them."""
     scores = {"entropy": "entropy", "max_probability": "max. p"}
     measures = {"auroc": ("AUROC", "↑"), "aupr": ("AUPR", "↑"), "fpr95": ("FPR95", "↓")}
     measured = [[a.measurements.ood for a in row.answers if a.measurements.ood is not None] for row in section.rows]
     names = dict.fromkeys(each.name for row in measured for one in row for each in one.sets)  # in one order for all
-    lines = []
+    brief, lines = [], []
     for row, of_row in zip(section.rows, measured, strict=True):
-        for name in names:
-            found = [each.scores for one in of_row for each in one.sets if each.name == name]
+        found = {name: [each.scores for one in of_row for each in one.sets if each.name == name] for name in names}
+        if any(found.values()):
+            auroc = [[score["entropy"]["auroc"] for score in of_set if "entropy" in score] for of_set in found.values()]
+            brief.append((row.label, tuple(map(number, auroc))))
+        for name, of_set in found.items():
             cells = [
-                number([each[score][key] for each in found if score in each], 4) for score in scores for key in measures
+                number([each[score][key] for each in of_set if score in each]) for score in scores for key in measures
             ]
-            lines += [(f"{row.label}: {name}", tuple(cells))] if found else []
+            lines += [(f"{row.label}: {name}", tuple(cells))] if of_set else []
     titles = tuple(f"{title} {arrow} {score}" for score in scores.values() for title, arrow in measures.values())
+    short = "AUROC of images of another distribution told from test images by the predictive entropy."
     caption = "Images of another distribution told from test images by the predictive entropy, and by the maximum "
     caption += "probability. AUPR: the other images are what is looked for. FPR95: the share of other images taken for "
     caption += "test images where 95% of these are."
-    return Grid("ood", "Out of distribution", titles, tuple(lines), caption, "network: images")
+    marked = with_best(brief, section.labels("student"), ["higher"] * len(names))
+    return [
+        Grid("ood", "Out of distribution", tuple(f"{name} ↑" for name in names), marked, short),
+        Grid(
+            "ood-all",
+            "Out of distribution by every score",
+            titles,
+            tuple(lines),
+            caption,
+            "network: images",
+            folded=True,
+        ),
+    ]
 
 
 def health(section: Section) -> Grid:
@@ -83,7 +98,8 @@ def health(section: Section) -> Grid:
             lines.append((f"{row.label}: {name}", cells))
     caption = "Whether averaging the members hurts: each member, the members together, and the averaged network as it "
     caption += f"is and with BatchNorm's statistics estimated again, on {' or '.join(dict.fromkeys(splits))}."
-    return Grid("health", "Averaging health check", tuple(headings(SHIFTED)), tuple(lines), caption, "network")
+    titles = tuple(headings(SHIFTED))
+    return Grid("health", "Averaging health check", titles, tuple(lines), caption, "network", folded=True)
 
 
 SPLITS = {"test": "the test split", "val": "the validation split", "train": "training images"}
@@ -93,66 +109,3 @@ def checks_of(row: Row) -> list[Health]:
     """The checks of a row on one and the same split, the test split where there are any."""
     found = [a.measurements.health for a in row.answers if a.measurements.health is not None]
     return [check for check in found if check.split == "test"] or found
-
-
-def costs(section: Section) -> Grid:
-    """Training time and milliseconds an image, as measured."""
-    batches = sorted({batch for row in section.rows for a in row.answers for _, batch, _ in inference(a)})
-    seconds = [a.seconds for row in section.rows for a in row.answers if a.seconds is not None]
-    papers = [of_paper(row.first, table="costs") for row in section.rows]
-    # The paper's are hours, and stand beside ours whatever these are.
-    fitting = [(u, s) for u, s in UNITS if max(seconds, default=0.0) >= s or any("hours" in paper for paper in papers)]
-    unit, length = fitting[0] if fitting else UNITS[-1]
-    lines = []
-    for row, paper in zip(section.rows, papers, strict=True):
-        taken = [a.seconds for a in row.answers if a.seconds is not None]
-        cells = [number(taken, 3, 1 / length, paper.get("hours") if unit == "h" else None)]
-        measured = [each for a in row.answers for each in inference(a)] or in_passing(section, row)
-        for batch in batches:
-            times = [ms for _, size, ms in measured if size == batch]
-            cells.append(number(times, 4, paper=paper.get("ms") if batch == batches[-1] else None))
-        if any(cell.mean is not None for cell in cells):
-            lines.append((row.label, (*cells, Number(float(row.first.passes), digits=0))))
-    devices = dict.fromkeys(
-        a.measurements.costs.device for r in section.rows for a in r.answers if a.measurements.costs
-    )
-    caption = "How long training took (of an ensemble: of all its teachers; of runs that took turns on a device: the "
-    caption += "share of each), milliseconds an image, and how many networks an image goes through."
-    caption += f" Measured on {', '.join(devices)}." if devices else ""
-    caption += " The paper's are of an RTX 3090." if any(c.paper for _, cells in lines for c in cells) else ""
-    titles = (f"training, {unit}", *(f"ms/image, batch {batch}" for batch in batches), "passes")
-    return Grid("costs", "Run time", titles, tuple(lines), caption)
-
-
-UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
-WHAT = {"single": ("single",), "ensemble": ("ensemble",)}
-
-
-def inference(answer: Answers) -> list[tuple[str, int, float]]:
-    """The times of what is served: of a BE student its members, of another the one network."""
-    measured = answer.measurements.costs
-    if measured is None:
-        return []
-    wanted = WHAT.get(answer.kind, ("be",) if answer.method == "be" else ("collapsed", "single"))
-    for what in wanted:
-        times = [each for each in measured.inference if each[0] == what]
-        if times:
-            return times
-    return []
-
-
-def in_passing(section: Section, row: Row) -> list[tuple[str, int, float]]:
-    """The times of single networks and ensembles, where they were measured beside those of ensembles and students."""
-    kind = row.first.kind
-    if kind == "student":
-        return []
-    others = [a for each in section.rows for a in each.answers if a.kind != "single"]
-    # A student's teachers are an ensemble of its size; a single network is part of every one.
-    beside = [a.measurements.costs for a in others if kind == "single" or a.members == row.first.members]
-    times = [each for found in beside if found is not None for each in found.inference if each[0] == kind]
-    return times if kind == "ensemble" else by_ensembles(section) or times
-
-
-def by_ensembles(section: Section) -> list[tuple[str, int, float]]:
-    found = [a.measurements.costs for each in section.of_kind("ensemble") for a in each.answers]
-    return [each for one in found if one is not None for each in one.inference if each[0] == "single"]

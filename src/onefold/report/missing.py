@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from onefold.report.answers import Answers
 from onefold.report.table import Section
 
-MANY = 3  # folders that are written out in a command
+MANY = 8  # folders that are written out in a command, if the one that holds them would do
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Missing:
 
     what: str
     who: str
-    command: str
+    command: str = ""  # that can be copied
+    note: str = ""  # where no command does
 
 
 MEMBERS = ("be", "latentbe")
@@ -39,14 +41,17 @@ def missing(section: Section) -> list[Missing]:
         lacking = [row for row in rows if not any(measured(answer) for answer in row.answers)]
         if lacking:
             folders = [str(answer.folder) for row in lacking for answer in row.answers]
-            found.append(Missing(what, ", ".join(row.label for row in lacking), command(folders, flag)))
+            told = command(folders, flag, everybody=len(lacking) == len(rows))
+            found.append(Missing(what, ", ".join(row.label for row in lacking), told))
     uncalibrated = [row for row in section.rows if row.after is None]
     if uncalibrated:
         who = ", ".join(row.label for row in uncalibrated)
-        found.append(Missing("cNLL, cECE and temperature", who, "train with a validation split (val=... in Python)"))
+        note = "train with a validation split; in Python it is the argument val"
+        found.append(Missing("cNLL, cECE and temperature", who, note=note))
     logs = [row for row in section.rows if row.first.kind != "ensemble" and not any(a.log for a in row.answers)]
     if logs:
-        found.append(Missing("learning curves", ", ".join(r.label for r in logs), "metrics.jsonl is not in the folder"))
+        who, note = ", ".join(row.label for row in logs), "metrics.jsonl is not in the folder"
+        found.append(Missing("learning curves", who, note=note))
     silent = [
         row
         for row in section.rows
@@ -54,10 +59,14 @@ def missing(section: Section) -> list[Missing]:
     ]
     if silent:
         who = ", ".join(row.label for row in silent)
-        found.append(Missing("diversity over training", who, "onefold distill ... --diversity-every 1 logs it"))
+        note = "distill again with --diversity-every 1, which logs it"
+        found.append(Missing("diversity over training", who, note=note))
     return found
 
 
-def command(folders: Sequence[str], flag: str) -> str:
-    words = shlex.join(["onefold", "evaluate", *folders[:MANY]])
-    return f"{words}{' ...' if len(folders) > MANY else ''} {flag}"
+def command(folders: Sequence[str], flag: str, everybody: bool) -> str:
+    """With all folders; or, where they are many and nobody would be measured twice, with the one that holds them."""
+    folders = list(dict.fromkeys(folders))
+    if everybody and len(folders) > MANY:
+        folders = [os.path.commonpath(folders)]
+    return f"{shlex.join(['onefold', 'evaluate', *folders])} {flag}"

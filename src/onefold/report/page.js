@@ -5,10 +5,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];
   const first = [...body.rows];
   heads.forEach((head, column) => {
+    // Over the heading, whose words stay where they are: what a button says is not printed at the top of a page.
     const button = document.createElement("button");
     button.type = "button";
     button.title = "sort by this column";
-    button.append(...head.childNodes);
+    button.setAttribute("aria-label", `sort by ${head.textContent}`);
     head.append(button);
     button.addEventListener("click", () => {
       const up = head.getAttribute("aria-sort") !== "ascending";
@@ -27,3 +28,10 @@ for (const table of document.querySelectorAll("table.sortable")) {
 }
 // What is folded away on the screen is printed.
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => (each.open = true)));
+// What is folded away opens for who comes to it from the contents.
+const opened = () => {
+  const target = location.hash && document.getElementById(location.hash.slice(1));
+  if (target instanceof HTMLDetailsElement) target.open = true;
+};
+addEventListener("hashchange", opened);
+opened();

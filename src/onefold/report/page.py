@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from onefold.report.missing import missing
 from onefold.report.table import Row, Section
 from onefold.report.unfinished import Unfinished
 
+MAIN = 3  # pictures that stand before all tables but the results
 Tables = Sequence[tuple[Section, Sequence[Grid], Sequence[str]]]
 
 
@@ -41,15 +41,22 @@ def page(
 
 
 def as_shown(number: int, section: Section, grids: Sequence[Grid], sentences: Sequence[str]) -> dict[str, Any]:
-    """A section as the template takes it."""
+    """A section as the template takes it: the results, three pictures, the other tables, the other pictures."""
+    place, lacking = f"section-{number}", missing(section)
+    pictures = [drawn(number, picture) for picture in pictures_of(section)]
+    tables = [(f"{place}-table-{grid.name}", grid.title) for grid in grids]
+    shown = [(picture["id"], picture["title"]) for picture in pictures]
+    contents = [*tables[:1], *shown[:MAIN], *tables[1:], *shown[MAIN:]]
     return {
-        "id": f"section-{number}",
+        "id": place,
         "title": section.title,
         "sentences": sentences,
         "grids": grids,
         "columns": section.columns,
-        "pictures": [drawn(number, picture) for picture in pictures_of(section)],
-        "missing": missing(section),
+        "default": [row.label for row in section.rows if row.first.is_default],
+        "pictures": (pictures[:MAIN], pictures[MAIN:]),
+        "missing": lacking,
+        "contents": contents + ([(f"{place}-missing", "What could not be shown")] if lacking else []),
         "recipe": recipe_of(section),
         "environments": environments(section),
         "origins": [origin for row in section.rows for origin in origins(row)],
@@ -82,7 +89,11 @@ def drawn(number: int, picture: Any) -> dict[str, Any]:
         "columns": picture.columns,
         "legend": [(label, Markup(swatch_svg(style))) for label, style in picture.legend],
         "panels": [
-            {"title": panel.title, "svg": Markup(panel_svg(panel, f"p{number}-{picture.name}-{k}"))}
+            {
+                "title": panel.title,
+                "under": panel.under,
+                "svg": Markup(panel_svg(panel, f"p{number}-{picture.name}-{k}")),
+            }
             for k, panel in enumerate(picture.panels)
         ],
     }
@@ -128,7 +139,3 @@ def origins(row: Row) -> list[dict[str, Any]]:
         }
         for answer, temperature in zip(row.answers, known, strict=True)
     ]
-
-
-def slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -149,9 +149,11 @@ def unfinished(folder: RunFolder, names: dict[str, str]) -> list[Unfinished]:
         about, recipe = folder.about, folder.recipe
         setting, seed = setting_of(recipe, about, names)
         log = tuple(line for line in folder.metrics() if isinstance(line, dict))
-        name = f"teacher {about['member']}" if about.get("kind") == "teacher" else what_it_is(setting, about)[0]
+        what = what_it_is(setting, about)
+        name = f"teacher {about['member']}" if about.get("kind") == "teacher" else what[0]
         title, epochs = f"{setting['data.source']}, {setting['network']}", int(recipe["epochs"])
-        run = Unfinished(f"{name}, seed {seed}", title, folder.path, log, int(about["steps"]) / epochs, epochs)
+        steps = int(about["steps"]) / epochs
+        run = Unfinished(f"{name}, seed {seed}", title, folder.path, log, steps, epochs, *what[1:])
     except (ValueError, OSError, LookupError, TypeError):
         return []
     return [] if folder.finished else [run]

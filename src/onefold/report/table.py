@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,9 +81,17 @@ class Section:
         return f"{self.data}, {self.network}"
 
     @property
+    def slug(self) -> str:
+        """The title, where spaces and the like cannot be."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """Those that some row has."""
         return tuple(column for column in COLUMNS if any(row.values.get(column.key) for row in self.rows))
+
+    def labels(self, kind: str) -> list[str]:
+        return [row.label for row in self.of_kind(kind)]
 
     def of_kind(self, kind: str) -> list[Row]:
         return [row for row in self.rows if row.first.kind == kind]

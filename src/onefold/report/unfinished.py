@@ -20,6 +20,13 @@ class Unfinished:
     log: tuple[dict[str, Any], ...]
     steps: float  # an epoch
     epochs: int
+    method: str
+    perturbation: str
+    members: int
+
+    @property
+    def kind(self) -> str:
+        return "single" if self.method == "supervised" else "student"
 
     @property
     def reached(self) -> float:

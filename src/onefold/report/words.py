@@ -7,12 +7,14 @@ from fractions import Fraction
 
 from onefold.metrics import warning_of_temperature
 from onefold.report.compare import reasons
+from onefold.report.costs import inference
 from onefold.report.grid import Grid
-from onefold.report.grids import checks_of, inference
+from onefold.report.grids import checks_of
 from onefold.report.table import Row, Section
 
 NEAR = 2.0  # of the paper's deviations
-SEEN = 1e-4  # the last digit of a loss that is shown: a gain below it has no parts
+SEEN = 1e-4  # the last digit that is shown: a gain below it has no parts
+NAMES = {"cnll": "cNLL", "nll": "NLL", "acc": "accuracy"}
 
 
 def sentences(section: Section, grids: list[Grid]) -> list[str]:
@@ -26,7 +28,7 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
             said += [told] if (told := f"{described(single)} {described(ensemble)}") not in said else []
             said.append(kept(student, ensemble, single))
         elif ensemble is not None:
-            said.append(f"{student.label}: NLL {shown(student)}, against {shown(ensemble)} of the {ensemble.label}.")
+            said.append(f"{student.label}: {shown(student)}, against {shown(ensemble)} of the {ensemble.label}.")
         else:
             said.append(described(student))
     if not students:
@@ -52,7 +54,7 @@ def of_temperatures(section: Section) -> list[str]:
 
 def described(row: Row) -> str:
     label = row.label[0].upper() + row.label[1:]
-    return f"{label}: accuracy {percent(row)}, NLL {shown(row)}."
+    return f"{label}: {shown(row)}."
 
 
 def nearest(student: Row, rows: list[Row]) -> Row | None:
@@ -67,23 +69,46 @@ def nearest(student: Row, rows: list[Row]) -> Row | None:
 
 
 def kept(student: Row, ensemble: Row, single: Row) -> str:
-    """How much of the ensemble's gain is left, and what it costs."""
-    ours, theirs, alone = (mean(row, "nll") for row in (student, ensemble, single))
-    numbers = f"accuracy {percent(student)}, NLL {ours:.4f}{times(student, ensemble)}"
-    if alone - theirs < SEEN:
-        return (
-            f"{student.label}: {numbers}. The {ensemble.label} is no better than a single network by NLL, and there is "
-            "no gain to keep."
-        )
-    share = (alone - ours) / (alone - theirs)
-    if share < 0:
-        return f"{student.label} is worse than a single network by NLL, at {cost(student, ensemble)} ({numbers})."
-    percentage = f"{100 * share:.0f}%"
-    part = f"all and more ({percentage})" if round(100 * share) > 100 else percentage
-    return (
-        f"{student.label} keeps {part} of the NLL gain that the {ensemble.label} has over a single network, at "
-        f"{cost(student, ensemble)} ({numbers})."
-    )
+    """How much of the ensemble's gain is left, by likelihood and by accuracy, and what it costs."""
+    rows = (student, ensemble, single)
+    shares = {key: share(key, *rows) for key in (likelihood(*rows), "acc")}
+    parts, better, worse, nothing = list[str](), list[str](), list[str](), list[str]()
+    for key, value in shares.items():
+        if value is None:
+            nothing.append(NAMES[key])
+        elif value < 0:
+            worse.append(NAMES[key])
+        elif round(100 * value) > 100:
+            better.append(NAMES[key])
+        else:
+            parts.append(f"{100 * value:.0f}% of the {NAMES[key]} gain")
+    if "cnll" in shares and mean(student, "nll") - mean(single, "nll") >= SEEN:
+        worse.append("NLL without temperature scaling")
+    said = []
+    if parts:
+        said.append(f"keeps {' and '.join(parts)} that the {ensemble.label} has over a single network")
+    if better:
+        said.append(f"is better than the {ensemble.label} by {' and '.join(better)}")
+    if worse:
+        said.append(f"is worse than a single network by {' and '.join(worse)}")
+    numbers = shown(student) + times(student, ensemble)
+    told = f"{student.label} {', and '.join(said)}, at {cost(student, ensemble)} ({numbers})."
+    if nothing:
+        told = told if said else f"{student.label}: {numbers}."
+        told += f" The {ensemble.label} is no better than a single network by {' and '.join(nothing)}, and there is "
+        told += "no gain to keep."
+    return told
+
+
+def share(key: str, student: Row, ensemble: Row, single: Row) -> float | None:
+    """The part of the ensemble's gain over a single network that the student has; None where there is no gain."""
+    ours, theirs, alone = (mean(row, key) * (-1 if key == "acc" else 1) for row in (student, ensemble, single))
+    return (alone - ours) / (alone - theirs) if alone - theirs >= SEEN else None
+
+
+def likelihood(*rows: Row) -> str:
+    """That after temperature scaling, where all of them have it: the other one is one of the temperature, too."""
+    return "cnll" if all(row.mean("cnll") is not None for row in rows) else "nll"
 
 
 def cost(student: Row, ensemble: Row) -> str:
@@ -107,7 +132,7 @@ def milliseconds(row: Row) -> float | None:
 
 
 def against_paper(grids: list[Grid]) -> list[str]:
-    alike = [grid for grid in grids if grid.name != "costs" and not grid.other_images]
+    alike = [grid for grid in grids if not grid.name.startswith("costs") and not grid.other_images]
     counted = [cell.in_deviations for grid in alike for _, cells in grid.rows for cell in cells]
     known = [abs(value) for value in counted if value is not None]
     if not known:
@@ -133,8 +158,12 @@ def mean(row: Row, key: str) -> float:
 
 
 def shown(row: Row) -> str:
-    return f"{mean(row, 'nll'):.4f}"
-
-
-def percent(row: Row) -> str:
-    return f"{100 * mean(row, 'acc'):.2f}%"
+    """Its likelihoods and its accuracy."""
+    numbers = {"cnll": row.mean("cnll"), "acc": mean(row, "acc"), "nll": mean(row, "nll")}
+    if numbers["cnll"] is None:
+        numbers = {key: numbers[key] for key in ("nll", "acc")}
+    return ", ".join(
+        f"{NAMES[key]} {f'{100 * value:.2f}%' if key == 'acc' else f'{value:.4f}'}"
+        for key, value in numbers.items()
+        if value is not None
+    )

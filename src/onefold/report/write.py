@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from onefold.report.formats import comma_separated, latex, markdown
+from onefold.report.formats import comma_separated, markdown
 from onefold.report.grids import grids
-from onefold.report.page import page, pictures_of, pictures_of_unfinished, slug
+from onefold.report.latex import latex
+from onefold.report.page import page, pictures_of, pictures_of_unfinished
 from onefold.report.runs import gathered
 from onefold.report.table import Section, sections
 from onefold.report.unfinished import Unfinished
@@ -68,7 +69,7 @@ def write_figures(found: Sequence[Section], going: Sequence[Unfinished], folder:
     """Every picture of every section, in a folder for each section, and those of runs that are not finished."""
     from onefold.report.pictures.render import save_picture
 
-    places = [(folder / slug(section.title), picture) for section in found for picture in pictures_of(section)]
+    places = [(folder / section.slug, picture) for section in found for picture in pictures_of(section)]
     places += [(folder / "unfinished", picture) for picture in pictures_of_unfinished(going)]
     try:
         return [path for place, picture in places for path in save_picture(picture, place)]

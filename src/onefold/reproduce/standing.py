@@ -57,10 +57,10 @@ def short_of(every: Sequence[Standing], columns: Sequence[Column]) -> list[str]:
     for one in every:
         for cell, column in zip(one.numbers(columns), columns, strict=True):
             if near(cell, column) is False and cell.mean is not None and cell.paper is not None:
-                apart = abs(cell.mean - cell.paper.mean)
-                own = f", {apart / cell.deviation:.1f} of our own deviations away" if cell.deviation else ""
-                missed.append(f"{one.label} in {column.title} ({cell.text} for {cell.papers}{own})")
-    return [f"Short of the paper by more than two of its deviations: {'; '.join(missed)}."] if missed else []
+                both = "" if cell.combined is None else f", {abs(cell.combined):.1f} combined deviations away"
+                missed.append(f"{one.label} in {column.title} ({cell.ours} for {cell.papers}{both})")
+    told = " A combined deviation is √(ours² + the paper's²)." if any("combined" in each for each in missed) else ""
+    return [f"Short of the paper by more than two of its deviations: {'; '.join(missed)}.{told}"] if missed else []
 
 
 def by_nll(every: Sequence[Standing]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onefold.report.pictures.corruption import corruption_picture
+from onefold.report.pictures.cost import cost_picture
 from onefold.report.pictures.curves import (
     diversity_picture,
     learning_picture,
@@ -10,9 +11,9 @@ from onefold.report.pictures.curves import (
     unfinished_pictures,
 )
 from onefold.report.pictures.entropy import entropy_pictures
-from onefold.report.pictures.picture import Picture, styles_of
+from onefold.report.pictures.picture import Picture
 from onefold.report.pictures.reliability import reliability_picture
-from onefold.report.pictures.sizes import sizes_picture
+from onefold.report.pictures.style import styles_of
 from onefold.report.pictures.subspace import plane_pictures, subspace_pictures
 from onefold.report.table import Section
 
@@ -20,14 +21,14 @@ __all__ = ["Picture", "pictures", "unfinished_pictures"]
 
 
 def pictures(section: Section) -> list[Picture]:
-    """Those that there are numbers for, in the order they are shown. A row looks the same in all of them."""
-    styles = styles_of([row.label for row in section.rows])
+    """Those that there are numbers for, the most telling first. A row looks the same in all of them."""
+    styles = styles_of((row.label, row.first) for row in section.rows)
     made = [
-        reliability_picture(section),
-        sizes_picture(section),
-        learning_picture(section, styles),
+        cost_picture(section, styles),
         corruption_picture(section, styles),
-        *entropy_pictures(section),
+        learning_picture(section, styles),
+        reliability_picture(section),
+        *entropy_pictures(section, styles),
         *subspace_pictures(section, styles),
         *plane_pictures(section),
         diversity_picture(section, styles),

@@ -8,10 +8,14 @@ import statistics
 from matplotlib.figure import FigureBase
 
 from onefold.report.corrupted import EXTRA, measured
-from onefold.report.pictures.picture import Palette, Panel, Picture, Style, line, one_axes
+from onefold.report.pictures.axes import line, one_axes
+from onefold.report.pictures.picture import Palette, Panel, Picture
+from onefold.report.pictures.style import Style
 from onefold.report.table import COLUMNS, Column, Row, Section
 
-Lines = dict[str, list[tuple[float, float]]]
+Points = list[tuple[float, float]]
+Lines = dict[str, Points]
+LESS = "less the single network's"
 
 
 def corruption_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
@@ -19,17 +23,23 @@ def corruption_picture(section: Section, styles: dict[str, Style]) -> Picture | 
     rows = [row for row in section.rows if measured(row)]
     if not rows:
         return None
-    panels = tuple(
-        panel(column, {row.label: by_severity(row, column) for row in rows}, styles) for column in COLUMNS[:3]
-    )
+    accuracy = COLUMNS[0]
+    single = next((by_severity(row, accuracy) for row in rows if row.first.kind == "single"), None)
+    panels = [panel(column, {row.label: by_severity(row, column) for row in rows}, styles) for column in COLUMNS[:3]]
     caption = (
         "Means over the corruptions of the benchmark, and over the networks of a row. Severity 0: the clean images."
     )
+    if single is not None:
+        # What corruption takes from all of them is many times what lies between them.
+        lines = {row.label: less(by_severity(row, accuracy), single) for row in rows}
+        panels[0] = panel(accuracy, lines, styles, LESS)
+        told = ", ".join(f"{value:.{accuracy.digits}f}" for _, value in single)
+        caption += f" Accuracies are {LESS}, which has {told}% at severities {single[0][0]:.0f} to {single[-1][0]:.0f}."
     legend = tuple((row.label, styles[row.label]) for row in rows)
-    return Picture("corruption", "Corruption by severity", caption, panels, legend=legend)
+    return Picture("corruption", "Corruption by severity", caption, tuple(panels), legend=legend)
 
 
-def by_severity(row: Row, column: Column) -> list[tuple[float, float]]:
+def by_severity(row: Row, column: Column) -> Points:
     found: dict[float, list[float]] = {0.0: row.values[column.key]}
     for one in measured(row):
         for each in one.rows:
@@ -38,16 +48,29 @@ def by_severity(row: Row, column: Column) -> list[tuple[float, float]]:
     return [(severity, column.scale * statistics.fmean(values)) for severity, values in sorted(found.items())]
 
 
-def panel(column: Column, lines: Lines, styles: dict[str, Style]) -> Panel:
+def less(points: Points, others: Points) -> Points:
+    """Where both have been measured."""
+    known = dict(others)
+    return [(x, y - known[x]) for x, y in points if x in known]
+
+
+def panel(column: Column, lines: Lines, styles: dict[str, Style], less: str = "") -> Panel:
+    sign = "+" if less else ""
+    title = f"{column.title} {less or 'by severity'}"
     ends = "; ".join(
-        f"{label} from {p[0][1]:.{column.digits}f} to {p[-1][1]:.{column.digits}f}" for label, p in lines.items()
+        f"{label} from {p[0][1]:{sign}.{column.digits}f} to {p[-1][1]:{sign}.{column.digits}f}"
+        for label, p in lines.items()
     )
-    words = f"{column.title} by severity of corruption, from clean to the worst: {ends}."
-    return Panel(f"{column.title} by severity", words, functools.partial(draw, column, lines, styles))
+    words = f"{column.title} {less + ' ' if less else ''}by severity of corruption, from clean to the worst: {ends}."
+    return Panel(title, words, functools.partial(draw, column.title, lines, styles, bool(less)))
 
 
-def draw(column: Column, lines: Lines, styles: dict[str, Style], figure: FigureBase, palette: Palette) -> None:
-    axes = one_axes(figure, "severity", column.title)
+def draw(
+    title: str, lines: Lines, styles: dict[str, Style], difference: bool, figure: FigureBase, palette: Palette
+) -> None:
+    axes = one_axes(figure, "severity", f"{title}, difference" if difference else title)
+    if difference:
+        axes.axhline(0, color=palette.ink, linewidth=0.8, zorder=1)
     for label, points in lines.items():
-        line(axes, palette, styles[label], [x for x, _ in points], [y for _, y in points], marked=True)
+        line(axes, palette, styles[label], [x for x, _ in points], [y for _, y in points])
     axes.set_xticks(sorted({int(x) for points in lines.values() for x, _ in points}))

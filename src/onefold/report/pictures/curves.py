@@ -3,41 +3,47 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 
-from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
+from onefold.report.answers import METHODS
 from onefold.report.logs import Points, curve
-from onefold.report.pictures.picture import Palette, Panel, Picture, Style, line, one_axes, styles_of
+from onefold.report.pictures.axes import line, logarithmic, one_axes
+from onefold.report.pictures.picture import SIZES, Palette, Panel, Picture
+from onefold.report.pictures.style import Drawn, Style, styles_of
 from onefold.report.table import Row, Section
 from onefold.report.unfinished import Unfinished, labelled
 from onefold.report.unfinished import curve as unfinished_curve
 
 Lines = dict[str, Points]
 LOSS, ERROR, NLL = "training loss", "validation error, %", "validation NLL"
-LEARNING = ((LOSS, "train", "loss"), (ERROR, "val", "acc"), (NLL, "val", "nll"))
+COMPARED = ((ERROR, "val", "acc"), (NLL, "val", "nll"))
 TRAIN_DIV, HELD_OUT = (
     "Div on training images",
     (("Div on test images", "test_div"), ("Div on validation images", "val_div")),
 )
-SPREAD = 5  # times: where curves fall further, what they end at is told apart on a logarithmic scale only
 CHANGES = (("change in TDiv", "tdiv_change"), ("change in SDiv", "sdiv_change"))
+LOGARITHMIC = {ERROR, NLL, TRAIN_DIV, *(title for title, _ in HELD_OUT)}  # what they end at is told apart there only
+WINDOW = 5  # points of a running median
+PALE = 0.15  # the curve itself, behind it
+SMOOTHED = f"Lines are running medians over {WINDOW} points; pale behind them is what was logged."
 
 
 def learning_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
     """Losses of different methods are different things: only the validation split compares them."""
-    curves: dict[str, Lines] = {}
-    for title, kind, key in LEARNING:
-        lines = {label: as_shown(title, points) for label, points in logged(section.rows, kind, key).items()}
-        # A student's loss may be many times a single network's, whose curve would be a flat line beside it.
-        alone = {row.label for row in section.of_kind("single")} if title == LOSS else set()
-        apart = {label: points for label, points in lines.items() if label in alone}
-        rest = {label: points for label, points in lines.items() if label not in alone}
-        curves |= {f"{title}, single networks": apart, f"{title}, students": rest} if apart and rest else {title: lines}
-    caption = "Means over the networks of a row. The training loss of a method is its own: compare it with itself."
-    return picture("learning", "Learning curves", caption, curves, styles)
+    losses = by_method(logged(section.rows, "train", "loss"), {row.label: row.first for row in section.rows})
+    curves = {title: as_shown(title, logged(section.rows, kind, key)) for title, kind, key in COMPARED}
+    caption = f"Means over the networks of a row. {SMOOTHED} "
+    if len(losses) > 2 and any(curves.values()):
+        losses = {}
+        caption += "Training losses are left out: each method has its own, with constants of its own, and what one is "
+        caption += "above another says nothing. They are in the metrics.jsonl of each run."
+    else:
+        caption += "The training loss of a method is its own: compare it with itself."
+    return picture("learning", "Learning curves", caption, losses | curves, styles)
 
 
 def unfinished_pictures(runs: Sequence[Unfinished]) -> list[Picture]:
@@ -45,14 +51,12 @@ def unfinished_pictures(runs: Sequence[Unfinished]) -> list[Picture]:
     pictures = []
     for number, title in enumerate(dict.fromkeys(run.title for run in runs)):
         own = dict(labelled([run for run in runs if run.title == title]))
-        curves: dict[str, Lines] = {}
-        for name, kind, key in LEARNING:
-            found = {label: as_shown(name, unfinished_curve(run, kind, key)) for label, run in own.items()}
-            curves[name] = {label: points for label, points in found.items() if len(points) > 1}
+        curves: dict[str, Lines] = by_method(going(own, "train", "loss"), own)
+        curves |= {name: as_shown(name, going(own, kind, key)) for name, kind, key in COMPARED}
         drawn = set().union(*curves.values())
         reached = [f"{label}: {run.reached:.1f} of {run.epochs} epochs" for label, run in own.items() if label in drawn]
-        caption = f"As far as each run has come. {'; '.join(reached)}."
-        made = picture(f"unfinished-{number}", title, caption, curves, styles_of(list(own)))
+        caption = f"As far as each run has come. {'; '.join(reached)}. {SMOOTHED}"
+        made = picture(f"unfinished-{number}", title, caption, curves, styles_of(own.items()))
         pictures += [] if made is None else [made]
     return pictures
 
@@ -67,14 +71,14 @@ def diversity_picture(section: Section, styles: dict[str, Style]) -> Picture | N
     )
     drawn = set().union(*curves.values())
     nll = {label: points for label, points in logged(section.rows, "val", "nll").items() if label in drawn}
-    caption = "Div is the mean Kullback-Leibler divergence between the members' predictions."
+    caption = f"Div is the mean Kullback-Leibler divergence between the members' predictions. {SMOOTHED}"
     return picture("diversity", "Diversity of the members", caption, curves | {NLL: nll}, styles)
 
 
 def perturbation_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
     curves = {title: logged(section.rows, "perturbation", key) for title, key in CHANGES}
-    caption = "How much the perturbation of the training images raises the disagreement of teachers and of members."
-    return picture("perturbation", "What the perturbation changes", caption, curves, styles, columns=1)
+    caption = "How much the perturbation of the training images raises the disagreement of teachers and of members. "
+    return picture("perturbation", "What the perturbation changes", caption + SMOOTHED, curves, styles)
 
 
 def logged(rows: Sequence[Row], kind: str, key: str) -> Lines:
@@ -83,39 +87,69 @@ def logged(rows: Sequence[Row], kind: str, key: str) -> Lines:
     return {label: points for label, points in found.items() if len(points) > 1}
 
 
-def as_shown(title: str, points: Points) -> Points:
+def going(runs: Mapping[str, Unfinished], kind: str, key: str) -> Lines:
+    found = {label: unfinished_curve(run, kind, key) for label, run in runs.items()}
+    return {label: points for label, points in found.items() if len(points) > 1}
+
+
+def by_method(lines: Lines, rows: Mapping[str, Drawn]) -> dict[str, Lines]:
+    """Training losses of one method in one panel each; that of a single network is a cross-entropy."""
+    found: dict[str, Lines] = {}
+    for label, points in lines.items():
+        one = rows[label]
+        name = "single networks" if one.kind == "single" else METHODS.get(one.method, one.method)
+        found.setdefault(f"{LOSS}, {name}", {})[label] = points
+    return found if len(found) != 1 else {LOSS: lines}
+
+
+def as_shown(title: str, lines: Lines) -> Lines:
     """An accuracy as an error in percent."""
-    return [(x, 100 - 100 * y) for x, y in points] if title == ERROR else points
+    if title != ERROR:
+        return lines
+    return {label: [(x, 100 - 100 * y) for x, y in points] for label, points in lines.items()}
 
 
-def picture(
-    name: str, title: str, caption: str, curves: dict[str, Lines], styles: dict[str, Style], columns: int = 3
-) -> Picture | None:
+def picture(name: str, title: str, caption: str, curves: dict[str, Lines], styles: dict[str, Style]) -> Picture | None:
     """A panel for each title that has lines, and a legend of all that are drawn; None without any."""
-    panels = tuple(panel(heading, lines, styles) for heading, lines in curves.items() if lines)
+    styles = {label: style.bare for label, style in styles.items()}
+    titled = [(heading, lines) for heading, lines in curves.items() if lines]
+    columns = 2 if len(titled) in (1, 2, 4) else 3
+    panels = tuple(panel(heading, lines, styles, SIZES[columns]) for heading, lines in titled)
     drawn = set().union(*curves.values())
     legend = tuple((label, style) for label, style in styles.items() if label in drawn)
     return Picture(name, title, caption, panels, columns, legend) if panels else None
 
 
-def panel(title: str, lines: Lines, styles: dict[str, Style]) -> Panel:
+def panel(title: str, lines: Lines, styles: dict[str, Style], size: tuple[float, float]) -> Panel:
     ends = "; ".join(f"{label} from {points[0][1]:.4g} to {points[-1][1]:.4g}" for label, points in lines.items())
-    return Panel(title, f"{title} by epoch: {ends}.", functools.partial(draw, title, lines, styles))
+    return Panel(title, f"{title} by epoch: {ends}.", functools.partial(draw, title, lines, styles), size)
 
 
 def draw(title: str, lines: Lines, styles: dict[str, Style], figure: FigureBase, palette: Palette) -> None:
+    values = [y for points in lines.values() for _, y in points]
+    log = title in LOGARITHMIC and min(values) > 0
     axes = one_axes(figure, "epoch", title.partition(",")[0] if title.startswith(LOSS) else title)
     for label, points in lines.items():
-        line(axes, palette, styles[label], [x for x, _ in points], [y for _, y in points])
+        if len(points) > WINDOW:
+            line(axes, palette, styles[label], *split(points), linewidth=1, linestyle="-", alpha=PALE, zorder=1)
+        line(axes, palette, styles[label], *split(smoothed(points)))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    values = [y for points in lines.values() for _, y in points]
-    if not title.startswith(LOSS) and 0 < SPREAD * min(values) < max(values):
+    if log:
+        axes.set_ylabel(f"{title}, log")
         logarithmic(axes, max(values) / min(values))
 
 
-def logarithmic(axes: Axes, spread: float) -> None:
-    axes.set_yscale("log")
-    subs = (1, 1.5, 2, 3, 5, 7) if spread < 10 else (1, 2, 5) if spread < 100 else (1,)
-    axes.yaxis.set_major_locator(LogLocator(subs=subs))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
+def smoothed(points: Points) -> Points:
+    """The median of each value and its neighbours: of fewer at the ends, so that the first and the last stay."""
+    count = len(points)
+    if count <= WINDOW:
+        return points
+    halves = [min(WINDOW // 2, k, count - 1 - k) for k in range(count)]
+    return [
+        (points[k][0], statistics.median(y for _, y in points[k - half : k + half + 1]))
+        for k, half in enumerate(halves)
+    ]
+
+
+def split(points: Points) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]

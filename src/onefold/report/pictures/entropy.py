@@ -1,56 +1,102 @@
-"""Histograms of the predictive entropy, in and out of distribution."""
+"""The predictive entropy, in and out of distribution: the share of images above it, and histograms."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 
 from matplotlib.figure import FigureBase
 
 from onefold.report.measurements import Histogram
-from onefold.report.pictures.picture import Palette, Panel, Picture, Style, one_axes
+from onefold.report.pictures.axes import line, logarithmic, one_axes
+from onefold.report.pictures.picture import Palette, Panel, Picture
+from onefold.report.pictures.style import Style
 from onefold.report.table import Row, Section
 
-INSIDE, OUTSIDE = Style(0, (), ""), Style(1, (4, 2), "")
+INSIDE, OUTSIDE = Style("s0"), Style("s1", (3, 1.2))
+THIN, PALE = 0.5, 0.6  # the lines of test images: so many times as wide, and as dense
+LEAST, DECADES = 0.1, 1000  # percent, at the foot of a histogram, and how many times that its top is
+Pair = tuple[Histogram, Histogram]  # in and out of distribution
 
 
-def entropy_pictures(section: Section) -> list[Picture]:
-    """One picture for each set of another distribution, one panel for each row: the paper's layout."""
+def entropy_pictures(section: Section, styles: dict[str, Style]) -> list[Picture]:
+    """All rows in one panel for each set of another distribution; and the paper's histograms, of the rows that a
+    report is about."""
     measured = [a.measurements.ood for row in section.rows for a in row.answers if a.measurements.ood is not None]
-    pictures = []
-    for number, name in enumerate(dict.fromkeys(each.name for one in measured for each in one.sets)):
-        panels = [made for row in section.rows if (made := panel(row, name)) is not None]
-        caption = (
-            f"Entropy of the predictions for {measured[0].name} (in) and for {name} (out), as shares of the images."
-        )
-        legend = (("in", INSIDE), (f"out: {name}", OUTSIDE))
-        title = f"Predictive entropy: {name}"
-        pictures.append(
-            Picture(f"entropy-{number}", title, caption, tuple(panels), max(1, min(6, len(panels))), legend)
-        )
-    return pictures
+    if not measured:
+        return []
+    names, inside = list(dict.fromkeys(each.name for one in measured for each in one.sets)), measured[0].name
+    return [above(section, names, inside, styles), histograms(section, names, inside)]
 
 
-def panel(row: Row, name: str) -> Panel | None:
+def above(section: Section, names: Sequence[str], inside: str, styles: dict[str, Style]) -> Picture:
+    panels, drawn = [], set[str]()
+    for name in names:
+        pairs = {row.label: found for row in section.rows if (found := pair(row, name)) is not None}
+        drawn |= pairs.keys()
+        means = [f"{label} {middle(one):.3f} and {middle(other):.3f}" for label, (one, other) in pairs.items()]
+        words = f"Shares of images above an entropy; mean entropy in nats of {inside} and of {name}: "
+        lines = functools.partial(draw_above, pairs, styles)
+        panels.append(Panel(name, f"{words}{'; '.join(means)}.", lines, under=f"thin and pale: {inside}"))
+    caption = (
+        f"How many images have a predictive entropy above that on the axis: of another distribution, and, thin and "
+        f"pale, of {inside}. A network knows what it does not know where the two are far apart."
+    )
+    legend = tuple((row.label, styles[row.label].bare) for row in section.rows if row.label in drawn)
+    return Picture("entropy", "Predictive entropy, in and out of distribution", caption, tuple(panels), 3, legend)
+
+
+def histograms(section: Section, names: Sequence[str], inside: str) -> Picture:
+    rows = of_note([row for row in section.rows if any(pair(row, name) for name in names)])
+    panels = []
+    for name in names:
+        for row in rows:
+            if (found := pair(row, name)) is None:
+                continue
+            scores = aurocs(row, name)
+            under = name + (f", AUROC {sum(scores) / len(scores):.3f}" if scores else "")
+            words = (
+                f"Histograms of the predictive entropy of {row.label}: mean {middle(found[0]):.3f} nats for {inside}, "
+                f"{middle(found[1]):.3f} for {under}."
+            )
+            panels.append(Panel(row.label, words, functools.partial(draw, *found), under=under))
+    caption = (
+        f"Predictive entropy of {inside} (in) and of images of another distribution (out), as shares of the images in "
+        "each bin, on a logarithmic axis: most images are in the first. AUROC is that of the entropy."
+    )
+    legend = (("in", INSIDE), ("out", OUTSIDE))
+    title = "Histograms of the predictive entropy"
+    return Picture("entropy-histograms", title, caption, tuple(panels), len(rows), legend)
+
+
+def of_note(rows: Sequence[Row]) -> list[Row]:
+    """A single network, the largest ensemble and what onefold does by itself, or else the best of the students."""
+    singles, ensembles, students = (
+        [row for row in rows if row.first.kind == kind] for kind in ("single", "ensemble", "student")
+    )
+    chosen = [row for row in students if row.first.is_default][:1]
+    chosen = chosen or sorted(students, key=lambda row: row.mean("nll") or 0.0)[:1]
+    return [*singles[:1], *ensembles[-1:], *chosen]
+
+
+def pair(row: Row, name: str) -> Pair | None:
     """The networks of a row taken together; those whose bins differ from the first's are left out."""
     found = [(one, each) for a in row.answers if (one := a.measurements.ood) for each in one.sets if each.name == name]
     if not found:
         return None
-    inside = added([one.entropy for one, _ in found])
-    outside = added([each.entropy for _, each in found])
-    scores = [each.scores["entropy"]["auroc"] for _, each in found if "entropy" in each.scores]
-    auroc = f", AUROC {sum(scores) / len(scores):.3f}" if scores else ""
-    words = (
-        f"Histograms of the predictive entropy of {row.label}: mean {middle(inside):.3f} nats in distribution, "
-        f"{middle(outside):.3f} for {name}{auroc}."
-    )
-    return Panel(f"{row.label}{auroc}", words, functools.partial(draw, inside, outside))
+    return added([one.entropy for one, _ in found]), added([each.entropy for _, each in found])
 
 
-def added(histograms: Sequence[Histogram]) -> Histogram:
-    same = [each for each in histograms if each.edges == histograms[0].edges]
-    counts = tuple(float(sum(values)) for values in zip(*(each.counts for each in same), strict=True))
-    return Histogram(histograms[0].edges, counts)
+def aurocs(row: Row, name: str) -> list[float]:
+    sets = [each for a in row.answers if (one := a.measurements.ood) for each in one.sets if each.name == name]
+    return [each.scores["entropy"]["auroc"] for each in sets if "entropy" in each.scores]
+
+
+def added(each: Sequence[Histogram]) -> Histogram:
+    same = [one for one in each if one.edges == each[0].edges]
+    counts = tuple(float(sum(values)) for values in zip(*(one.counts for one in same), strict=True))
+    return Histogram(each[0].edges, counts)
 
 
 def middle(histogram: Histogram) -> float:
@@ -59,13 +105,29 @@ def middle(histogram: Histogram) -> float:
     return sum(m * c for m, c in zip(middles, histogram.counts, strict=True)) / sum(histogram.counts)
 
 
+def shares_above(histogram: Histogram) -> list[float]:
+    """At each edge, the percentage of images that are above it."""
+    total = sum(histogram.counts)
+    return [100 * sum(histogram.counts[k:]) / total for k in range(len(histogram.edges))]
+
+
+def draw_above(pairs: dict[str, Pair], styles: dict[str, Style], figure: FigureBase, palette: Palette) -> None:
+    axes = one_axes(figure, "entropy, nats", "images above it, %")
+    for label, (inside, outside) in pairs.items():
+        style = styles[label].bare
+        pale = dataclasses.replace(style, width=THIN * style.width, alpha=PALE)
+        line(axes, palette, pale, inside.edges, shares_above(inside))
+        line(axes, palette, style, outside.edges, shares_above(outside))
+    edges = next(iter(pairs.values()))[0].edges
+    axes.set(xlim=(edges[0], edges[-1]), ylim=(0, 100))
+
+
 def draw(inside: Histogram, outside: Histogram, figure: FigureBase, palette: Palette) -> None:
-    axes = one_axes(figure, "entropy, nats", "share of images, %")
+    axes = one_axes(figure, "entropy, nats", "share of images, %, log")
     for histogram, style in ((inside, INSIDE), (outside, OUTSIDE)):
-        total, colour = sum(histogram.counts), palette.series[style.colour]
+        total, edges = sum(histogram.counts), list(histogram.edges)
         shares = [100 * count / total for count in histogram.counts]
-        axes.stairs(shares, list(histogram.edges), fill=True, color=colour, alpha=0.25, linewidth=0)
-        outline = (0, style.dashes) if style.dashes else "-"
-        axes.stairs(shares, list(histogram.edges), color=colour, linewidth=1.6, linestyle=outline)
-    axes.set_xlim(inside.edges[0], inside.edges[-1])
-    axes.set_ylim(bottom=0)
+        axes.stairs(shares, edges, fill=True, baseline=LEAST, color=palette.of(style), alpha=0.2, linewidth=0)
+        line(axes, palette, style, edges, [*shares, shares[-1]], drawstyle="steps-post")
+    logarithmic(axes, DECADES)
+    axes.set(xlim=(inside.edges[0], inside.edges[-1]), ylim=(LEAST, DECADES * LEAST))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-MARGINS = {"left": 0.22, "right": 0.96, "bottom": 0.19, "top": 0.95}
-WIDTH, HEIGHT = 3.4, 2.7  # inches of a panel
-DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")  # more than colours: who shares one has another mark
+from onefold.report.pictures.style import Style
+
+# Inches of a panel, by how many stand side by side: all pictures are as wide, so that their text has one size.
+SIZES = {2: (4.5, 3.0), 3: (3.0, 2.5), 4: (2.25, 2.2)}
 
 
 @dataclass(frozen=True)
@@ -24,11 +23,15 @@ class Palette:
     gap: str
     series: tuple[str, ...]
 
+    def of(self, style: Style) -> str:
+        """The colour of a row."""
+        return self.ink if style.colour == "ink" else self.series[int(style.colour.removeprefix("s"))]
+
 
 # Okabe and Ito's, which people tell apart whatever colours they see; lines differ in dashes and marks, too. The page
 # has colours like them (page.css), darker or lighter, so that they stand out from it; a test looks at all of them with
 # the eyes of people who lack one kind of cones.
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5a5f66")
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5c666e")
 PRINTED = Palette("#1b1f24", "#aab1ba", "#0072b2", "#d55e00", SERIES)
 # Stand-ins that become the page's own colours, so that a picture follows the page into the dark.
 COLOURS = {"#010203": "ink", "#040506": "faint", "#070809": "accuracy", "#0a0b0c": "gap"}
@@ -38,22 +41,14 @@ ON_PAGE = Palette(INK, FAINT, ACCURACY, GAP, tuple(LINES))
 
 
 @dataclass(frozen=True)
-class Style:
-    """What the line of a row looks like, wherever it is drawn."""
-
-    colour: int
-    dashes: tuple[float, ...]
-    marker: str
-
-
-@dataclass(frozen=True)
 class Panel:
     """One drawing: what it is called, what it shows in words, and how it is drawn."""
 
     title: str
     description: str
     draw: Callable[[FigureBase, Palette], None]
-    size: tuple[float, float] = (WIDTH, HEIGHT)
+    size: tuple[float, float] = SIZES[3]
+    under: str = ""  # a second line of the title; panels of a picture that has them all have one
 
 
 @dataclass(frozen=True)
@@ -65,50 +60,5 @@ class Picture:
     caption: str
     panels: tuple[Panel, ...]
     columns: int = 3
-    legend: tuple[tuple[str, Style], ...] = ()
-
-
-def styles_of(labels: Sequence[str]) -> dict[str, Style]:
-    """A style for each row: seven colours and four kinds of dashes, which give 28 pairs, and nine marks."""
-    return {
-        label: Style(k % len(SERIES), DASHES[k % len(DASHES)], MARKERS[k % len(MARKERS)])
-        for k, label in enumerate(dict.fromkeys(labels))
-    }
-
-
-def short(value: float, _: object = None) -> str:
-    """A number beside an axis: four figures and no more, for which there is room."""
-    return f"{value:.4g}"
-
-
-def one_axes(figure: FigureBase, xlabel: str, ylabel: str) -> Axes:
-    """The axes of a panel that has one."""
-    axes: Axes = figure.subplots(gridspec_kw=MARGINS)
-    axes.patch.set_alpha(0)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-    axes.yaxis.set_major_formatter(short)
-    return axes
-
-
-def line(
-    axes: Axes,
-    palette: Palette,
-    style: Style,
-    x: Sequence[float],
-    y: Sequence[float],
-    *,
-    marked: bool = False,
-    dashes: tuple[float, ...] | None = None,
-) -> None:
-    """A row's line in its style."""
-    pattern = style.dashes if dashes is None else dashes
-    axes.plot(
-        x,
-        y,
-        color=palette.series[style.colour],
-        linewidth=1.6,
-        linestyle=(0, pattern) if pattern else "-",
-        marker=style.marker if marked else None,
-        markersize=4,
-    )
+    legend: tuple[tuple[str, Style], ...] = ()  # in the styles of the panels: what is drawn without marks has none here
+    text: float = 10.0  # points, of the letters in a file

@@ -9,13 +9,17 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import FigureBase
+from matplotlib.ticker import FixedLocator, NullFormatter
 
 from onefold.metrics import Reliability
-from onefold.report.pictures.picture import Palette, Panel, Picture
+from onefold.report.pictures.axes import margins, plain
+from onefold.report.pictures.picture import SIZES, Palette, Panel, Picture
 from onefold.report.table import Row, Section
 
+SIZE = (SIZES[4][0], 2.9)
+LEAST = 0.1  # percent of the answers, at the foot of their axis
 FEW = 10  # answers in a bin, below which its bar is drawn pale
-QUARTERS, NAMED = [0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"]
+HALVES, NAMED = [0, 0.5, 1], ["0.0", "0.5", "1.0"]  # with quarters between them
 
 
 def reliability_picture(section: Section) -> Picture:
@@ -28,30 +32,28 @@ def reliability_picture(section: Section) -> Picture:
     caption = (
         "Answers are put into 15 bins by their confidence: the filled bar is the accuracy of a bin, the thick line its "
         "mean confidence. A calibrated network follows the dashed line; bins with fewer than "
-        f"{FEW} answers are pale. Below, how the answers spread over the bins. The networks of a row are taken "
-        "together; temperatures were fitted to the validation split."
+        f"{FEW} answers are pale. Below, the percentage of the answers in each bin, on a logarithmic axis. T is the "
+        "temperature, 1 or the one that was fitted to the validation split; the networks of a row are taken together."
     )
     return Picture("reliability", "Confidence and accuracy", caption, tuple(panels), columns=4)
 
 
 def panel(row: Row, bins: Reliability, temperature: str, key: str) -> Panel:
-    title = row.label + (f", T = {temperature}" if temperature else "")
     name = row.label + (f" at temperature {temperature}" if temperature else "")
     error = row.mean(key)
     assert error is not None, "every row has been measured"
     drawn = functools.partial(draw, bins=bins)
-    return Panel(f"{title}: ECE {error:.4f}", described(bins, name), drawn, (3.4, 3.6))
+    return Panel(row.label, described(bins, name), drawn, SIZE, f"T {temperature or 1}, ECE {error:.4f}")
 
 
 def draw(figure: FigureBase, palette: Palette, bins: Reliability) -> None:
     """Accuracy against confidence in each bin, and how many of the answers fall into it."""
-    margins = {"left": 0.19, "right": 0.96, "bottom": 0.14, "top": 0.97, "hspace": 0.14}
-    upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw=margins | {"height_ratios": [4, 1]})
+    around = margins(figure, left=0.62, right=0.13)
+    upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw=around | {"hspace": 0.14, "height_ratios": [3, 1]})
     draw_gaps(upper, palette, bins)
     draw_shares(lower, palette, bins)
-    for part in (upper, lower):
-        part.patch.set_alpha(0)
-        part.spines[["top", "right"]].set_visible(False)
+    plain(upper)
+    plain(lower)
 
 
 def draw_gaps(axes: Axes, palette: Palette, bins: Reliability) -> None:
@@ -74,7 +76,8 @@ def draw_gaps(axes: Axes, palette: Palette, bins: Reliability) -> None:
         axes.hlines(confidences, *sides, color=palette.gap, linewidth=2.5, alpha=weight)
     axes.plot([0, 1], [0, 1], color=palette.ink, linewidth=1, linestyle=(0, (4, 3)))
     axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-    axes.set_yticks(QUARTERS, NAMED)
+    axes.set_yticks(HALVES, NAMED)
+    axes.yaxis.set_minor_locator(FixedLocator([0.25, 0.75]))
 
 
 def draw_shares(axes: Axes, palette: Palette, bins: Reliability) -> None:
@@ -83,10 +86,13 @@ def draw_shares(axes: Axes, palette: Palette, bins: Reliability) -> None:
     total = int(bins.count.sum())
     middles = [(index + 0.5) * width for index in range(len(bins.count))]
     shares = [100 * count / total for count in bins.count.tolist()]
-    bars(axes, middles, [0.0] * len(shares), shares, width * 0.86, facecolors=palette.faint, linewidths=0)
-    axes.set(ylim=(0, 100), xlabel="confidence", ylabel="share, %")
-    axes.set_xticks(QUARTERS, NAMED)
-    axes.set_yticks([0, 50, 100])
+    bars(axes, middles, [LEAST] * len(shares), shares, width * 0.86, facecolors=palette.faint, linewidths=0)
+    axes.set(yscale="log", ylim=(LEAST, 100), xlabel="confidence", ylabel="share, %")
+    axes.set_xticks(HALVES, NAMED)
+    axes.xaxis.set_minor_locator(FixedLocator([0.25, 0.75]))
+    axes.set_yticks([LEAST, 100], [f"{LEAST}", "100"])
+    axes.yaxis.set_minor_locator(FixedLocator([1, 10]))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def bars(axes: Axes, middles: list[float], lows: list[float], highs: list[float], width: float, **looks: Any) -> None:

@@ -11,23 +11,30 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.markers import MarkerStyle
+from matplotlib.path import Path as Outline
+from matplotlib.transforms import Affine2D
 
-from onefold.report.pictures.picture import COLOURS, ON_PAGE, PRINTED, Palette, Panel, Picture, Style
+from onefold.report.pictures.axes import line_of
+from onefold.report.pictures.picture import COLOURS, ON_PAGE, PRINTED, Palette, Panel, Picture
+from onefold.report.pictures.style import Style
 from onefold.run import write_aside
 
 UNDATED = {"svg": "Date", "pdf": "CreationDate"}  # what would make two files of one drawing differ
+SCALE = 1.4 / 16  # of a page: its letters for each point of a drawing, and no more, so that all text has one size
+TITLE = 0.26  # inches for that of a panel
 LINES = 0.24  # inches that a line of a legend takes
+TEXT = 9.0  # points, of legends
+SWATCH = 36.0  # points: long enough to show a dash on both sides of the mark
 
 
-def rc(palette: Palette, salt: str) -> dict[Any, Any]:
+def rc(palette: Palette, salt: str, text: float = 10.0) -> dict[Any, Any]:
     return {
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": salt,  # the same drawing twice is the same file
         "pdf.fonttype": 42,
         "font.family": "sans-serif",
-        "font.size": 10.0,
-        "axes.unicode_minus": False,
+        "font.size": text,
         "text.color": palette.ink,
         "axes.labelcolor": palette.ink,
         "axes.edgecolor": palette.faint,
@@ -55,15 +62,17 @@ def embedded(svg: str, description: str, prefix: str) -> str:
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"font: [^;\"]*?([\d.]+px)[^;\"]*", r"font: \1 sans-serif", svg)
     head, rest = svg.split(">", 1)
-    box = re.search(r'viewBox="[^"]*"', head)
+    box = re.search(r'viewBox="0 0 ([\d.]+) [^"]*"', head)
     assert box is not None, "matplotlib writes the size of a drawing"
+    shown = SCALE * float(box.group(1))
     for stand_in, colour in COLOURS.items():
         rest = rest.replace(stand_in, f"var(--{colour})")
     rest = re.sub(r'\bid="', f'id="{prefix}-', rest)
     rest = re.sub(r'(href="|url\()#', rf"\g<1>#{prefix}-", rest)
     rest = re.sub(r"\n\s*", "\n", rest).strip()
-    title = f"<title>{escaped(description)}</title>"
-    return f'<svg {box.group()} role="img" aria-label="{escaped(description)}">{title}{rest}'
+    words = escaped(description)
+    head = f'{box.group()} style="max-width: {shown:.2f}rem"'
+    return f'<svg {head} role="img" aria-label="{words}"><title>{words}</title>{rest}'
 
 
 def escaped(text: str) -> str:
@@ -71,34 +80,67 @@ def escaped(text: str) -> str:
 
 
 def swatch_svg(style: Style) -> str:
-    """The line of a legend; what it stands for is written beside it."""
-    dashes = f' stroke-dasharray="{" ".join(f"{1.6 * d:g}" for d in style.dashes)}"' if style.dashes else ""
+    """An entry of a legend on a page; what it stands for is written beside it. Its lengths are those of the drawings,
+    in points, and its mark is matplotlib's own."""
+    drawn = []
+    if style.dashes is not None:
+        pattern = " ".join(f"{style.width * length:g}" for length in style.dashes)
+        dashes = f' stroke-dasharray="{pattern}"' if pattern else ""
+        drawn.append(
+            f'<line x1="0" y1="5" x2="{SWATCH:g}" y2="5" stroke="var(--{style.colour})" '
+            f'stroke-width="{style.width:g}"{dashes}/>'
+        )
+    if style.marker:
+        fill = "none" if style.hollow else f"var(--{style.colour})"
+        rim = f' stroke="var(--{style.colour})" stroke-width="0.8"' if style.hollow else ""
+        drawn.append(f'<path d="{mark(style)}" fill="{fill}"{rim}/>')
     return (
-        '<svg class="swatch" viewBox="0 0 28 10" aria-hidden="true">'
-        f'<line x1="0" y1="5" x2="28" y2="5" stroke="var(--s{style.colour})" stroke-width="2.5"{dashes}/></svg>'
+        f'<svg class="swatch" viewBox="0 0 {SWATCH:g} 10" opacity="{style.alpha:g}" aria-hidden="true">'
+        f"{''.join(drawn)}</svg>"
     )
+
+
+def mark(style: Style) -> str:
+    """The outline of a mark in the middle of a swatch."""
+    marker = MarkerStyle(style.marker)
+    outline = marker.get_path().transformed(marker.get_transform() + Affine2D().scale(style.size, -style.size))
+    letters = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outline.CURVE4: "C"}
+    parts = []
+    for corners, code in outline.iter_segments():
+        if code == Outline.CLOSEPOLY:
+            parts.append("Z")
+            continue
+        pairs = zip(corners[::2], corners[1::2], strict=True)
+        parts.append(letters[code] + " ".join(f"{SWATCH / 2 + x:.2f} {5 + y:.2f}" for x, y in pairs))
+    return "".join(parts)
 
 
 def save_picture(picture: Picture, folder: Path, endings: Sequence[str] = ("svg", "pdf")) -> list[Path]:
     """The picture as SVG and as PDF, its panels in rows, its legend below them."""
+    text = picture.text
     columns = min(picture.columns, len(picture.panels))
     rows = math.ceil(len(picture.panels) / columns)
     width = max(panel.size[0] for panel in picture.panels) * columns
-    height = (max(panel.size[1] for panel in picture.panels) + 0.3) * rows
+    above = TITLE * text / 10 * (1.7 if any(panel.under for panel in picture.panels) else 1)
+    height = (max(panel.size[1] for panel in picture.panels) + above) * rows
     below = LINES * math.ceil(len(picture.legend) / max(columns, 1)) + 0.1 if picture.legend else 0.0
-    with matplotlib.rc_context(rc(PRINTED, picture.name)):
+    with matplotlib.rc_context(rc(PRINTED, picture.name, text)):
         figure = Figure(figsize=(width, height + below))
         upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[height, max(below, 0.01)])[:, 0]
         each = upper.subfigures(rows, columns, squeeze=False)
         for index, panel in enumerate(picture.panels):
             part = each[index // columns][index % columns]
-            title, inner = part.subfigures(2, 1, squeeze=False, height_ratios=[0.3, panel.size[1]])[:, 0]
-            title.text(0.55, 0.3, panel.title, ha="center", fontsize=9)
+            title, inner = part.subfigures(2, 1, squeeze=False, height_ratios=[above, panel.size[1]])[:, 0]
             panel.draw(inner, PRINTED)
+            left = inner.axes[0].get_position().x0
+            title.text(left, 0.9, panel.title, va="top", fontsize=text, fontweight="bold")
+            title.text(left, 0.08, panel.under, va="bottom", fontsize=0.9 * text)
         if picture.legend:
-            # Long enough to show a dash on both sides of the mark.
+            handles = [line_of(style, PRINTED) for _, style in picture.legend]
+            labels = [label for label, _ in picture.legend]
+            length = SWATCH / TEXT
             lower.legend(
-                handles=handles(picture), loc="center", ncols=columns, frameon=False, fontsize=9, handlelength=4
+                handles, labels, loc="center", ncols=columns, frameon=False, fontsize=TEXT, handlelength=length
             )
         folder.mkdir(parents=True, exist_ok=True)
         written = []
@@ -108,19 +150,3 @@ def save_picture(picture: Picture, folder: Path, endings: Sequence[str] = ("svg"
             written.append(folder / f"{picture.name}.{suffix}")
             write_aside(written[-1], content.getvalue())
     return written
-
-
-def handles(picture: Picture) -> list[Line2D]:
-    return [
-        Line2D(
-            [],
-            [],
-            color=PRINTED.series[style.colour],
-            linewidth=1.6,
-            linestyle=(0, style.dashes) if style.dashes else "-",
-            marker=style.marker or None,
-            markersize=4,
-            label=label,
-        )
-        for label, style in picture.legend
-    ]

@@ -12,13 +12,16 @@ from typing import Literal
 from matplotlib.figure import FigureBase
 
 from onefold.report.measurements import Plane, Subspace
-from onefold.report.pictures.picture import MARGINS, Palette, Panel, Picture, Style, line, one_axes, short
+from onefold.report.pictures.axes import Even, line, margins, one_axes
+from onefold.report.pictures.picture import SIZES, Palette, Panel, Picture
+from onefold.report.pictures.style import Style
 from onefold.report.table import Section
 
 PANELS = (("train", "error"), ("test", "error"), ("test", "nll"), ("train", "nll"))  # the paper's three, and one more
 TITLES = {"error": "error, %", "nll": "NLL"}
 REESTIMATED = " (BatchNorm re-estimated)"
 MIDDLE = 0.5
+AVERAGES = ("average of the two", "average of all members, beside the line")
 LEVELS = 12  # of a contour picture
 Measured = dict[str, Subspace]
 
@@ -45,11 +48,15 @@ def subspace_pictures(section: Section, styles: dict[str, Style]) -> list[Pictur
             drawn = [label for label, one in measured.items() if any(c.reestimated == reestimated for c in one.curves)]
             caption = "Along the line through two members, t = 0 the one and t = 1 the other. The star is the average "
             caption += "of all members"
-            if any(measured[label].average_t is None for label in drawn):
+            beside = {measured[label].average_t is None for label in drawn}
+            if True in beside:
                 caption += "; it is hollow where there are more than two, for then it lies beside the line"
             name = "subspace-reestimated" if reestimated else "subspace"
-            legend = tuple((label, styles[label]) for label in drawn)
-            pictures.append(Picture(name, f"Between two members{suffix}", caption + ".", tuple(panels), 4, legend))
+            legend = [(label, styles[label].bare) for label in drawn]
+            legend += [(AVERAGES[hollow], star("ink", hollow)) for hollow in sorted(beside)]
+            pictures.append(
+                Picture(name, f"Between two members{suffix}", caption + ".", tuple(panels), 4, tuple(legend))
+            )
     return pictures
 
 
@@ -81,7 +88,7 @@ def panel(measured: Measured, split: str, key: str, reestimated: bool, styles: d
         + (f", {each.average:.4g} at the average" if each.average is not None else "")
         for label, each in lines.items()
     )
-    return Panel(title, f"{title} along the line: {words}.", functools.partial(draw, title, lines, styles))
+    return Panel(title, f"{title} along the line: {words}.", functools.partial(draw, title, lines, styles), SIZES[4])
 
 
 def finite(values: Iterable[float]) -> list[float]:
@@ -92,15 +99,16 @@ def finite(values: Iterable[float]) -> list[float]:
 def draw(title: str, lines: dict[str, Line], styles: dict[str, Style], figure: FigureBase, palette: Palette) -> None:
     axes = one_axes(figure, "t", title)
     for label, each in lines.items():
-        line(axes, palette, styles[label], each.t, each.values)
+        line(axes, palette, styles[label].bare, each.t, each.values)
         if each.average is not None:
-            colour = palette.series[styles[label].colour]
-            inside = "none" if each.beside else colour
-            axes.plot(
-                MIDDLE, each.average, marker="*", markersize=11, color=colour, markerfacecolor=inside, linestyle=""
-            )
+            line(axes, palette, star(styles[label].colour, each.beside), [MIDDLE], [each.average])
     for t in (0, 1):
         axes.axvline(t, color=palette.faint, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+
+
+def star(colour: str, hollow: bool) -> Style:
+    """The average of all members."""
+    return Style(colour, None, "*", size=11, hollow=hollow)
 
 
 def plane_pictures(section: Section) -> list[Picture]:
@@ -118,7 +126,7 @@ def plane_pictures(section: Section) -> list[Picture]:
                 continue  # there is nothing between which lines could be drawn
             words = f"{label}, test {TITLES[key]} on the plane through three members: from {min(known):.4g} to "
             drawn = functools.partial(draw_plane, one.plane, scaled)
-            panels.append(Panel(f"{label}: test {TITLES[key]}", f"{words}{max(known):.4g}.", drawn, (3.6, 3.0)))
+            panels.append(Panel(f"{label}: test {TITLES[key]}", f"{words}{max(known):.4g}.", drawn, SIZES[2]))
         caption = "The plane through members 0, 1 and 2, weighted 1 - a - b, a and b; the star is the average of these "
         caption += "three. What is far above the rest has the last colour."
         if panels:
@@ -128,14 +136,14 @@ def plane_pictures(section: Section) -> list[Picture]:
 
 
 def draw_plane(plane: Plane, values: list[list[float]], figure: FigureBase, palette: Palette) -> None:
-    axes = figure.subplots(gridspec_kw=MARGINS | {"right": 0.87})
+    axes = figure.subplots(gridspec_kw=margins(figure, left=0.8, right=0.8))
     known = finite(value for row in values for value in row)
     low, high, top = min(known), max(known), highest(known)
     levels = [low + (top - low) * step / LEVELS for step in range(LEVELS + 1)]
     beyond: Literal["max", "neither"] = "max" if top < high else "neither"
     filled = axes.contourf(plane.a, plane.b, values, levels=levels, cmap="cividis", extend=beyond)
     axes.contour(plane.a, plane.b, values, levels=levels, colors="#ffffff", linewidths=0.4)
-    bar = figure.colorbar(filled, ax=axes, pad=0.03, format=short, ticks=levels[::3])
+    bar = figure.colorbar(filled, ax=axes, pad=0.03, format=Even(), ticks=levels[::3])
     for name, (a, b) in ((name, (p[0], p[1])) for name, p in plane.points.items()):
         average = name == "average"
         axes.plot(a, b, marker="*" if average else "o", markersize=12 if average else 7, color="#ffffff")

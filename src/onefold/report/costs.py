@@ -1,0 +1,137 @@
+"""Tables of what things cost: training, and milliseconds an image."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from onefold.paper import Entry
+from onefold.report.answers import Answers
+from onefold.report.compare import of_paper
+from onefold.report.grid import Grid, Line, Number, number
+from onefold.report.table import Row, Section
+
+UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
+SHORT = (("s", 0.001), ("ms", 1.0), ("µs", 1000.0))  # how many of them are a millisecond
+FIGURES = 3  # that a time is shown with
+WHAT = {"single": ("single",), "ensemble": ("ensemble",)}
+TOOK = (
+    "How long training took (of an ensemble: of all its teachers; of runs that took turns on a device: the share of "
+    "each)"
+)
+THROUGH = "and how many networks it goes through."
+
+
+def costs(section: Section) -> list[Grid]:
+    """Training and inference in one table; in two, where the times of an image would be columns of dashes."""
+    heading, trained = training(section)
+    headings, asked = inferences(section)
+    if trained and 2 * len(asked) >= len(trained):
+        known, empty = dict(asked), (Number(None),) * len(headings)
+        both = {
+            row.label: trained.get(row.label, Number(None)) for row in section.rows if row.label in {*trained, *known}
+        }
+        lines = [(label, (cell, *known.get(label, empty))) for label, cell in both.items()]
+        return [
+            table(
+                section, "costs", "Run time", (heading, *headings), lines, f"{TOOK}, how long an image takes, {THROUGH}"
+            )
+        ]
+    return [
+        table(
+            section,
+            "costs",
+            "Training time",
+            (heading,),
+            [(label, (cell,)) for label, cell in trained.items()],
+            f"{TOOK}, and how many networks an image goes through.",
+        ),
+        table(section, "costs-inference", "Inference time", headings, asked, f"How long an image takes, {THROUGH}"),
+    ]
+
+
+def table(
+    section: Section, name: str, title: str, headings: tuple[str, ...], lines: Sequence[Line], caption: str
+) -> Grid:
+    """With a last column that everybody has."""
+    passes = {row.label: Number(float(row.first.passes), digits=0) for row in section.rows}
+    rows = tuple((label, (*cells, passes[label])) for label, cells in lines)
+    devices = dict.fromkeys(
+        a.measurements.costs.device for r in section.rows for a in r.answers if a.measurements.costs
+    )
+    caption += f" Measured on {', '.join(devices)}." if devices else ""
+    caption += " The paper's are of an RTX 3090." if any(c.paper for _, cells in rows for c in cells) else ""
+    return Grid(name, title, (*headings, "passes"), rows, caption)
+
+
+def training(section: Section) -> tuple[str, dict[str, Number]]:
+    """The column, and its rows."""
+    seconds = {row.label: [a.seconds for a in row.answers if a.seconds is not None] for row in section.rows}
+    papers = {row.label: of_paper(row.first, table="costs").get("hours") for row in section.rows}
+    longest = max((value for each in seconds.values() for value in each), default=0.0)
+    # The paper's are hours, and stand beside ours whatever these are.
+    fitting = [(u, s) for u, s in UNITS if longest >= s or any(papers.values())]
+    unit, length = fitting[0] if fitting else UNITS[-1]
+    cells = {label: timed(each, 1 / length, papers[label]) for label, each in seconds.items() if each}
+    return f"training, {unit}", cells
+
+
+def inferences(section: Section) -> tuple[tuple[str, ...], list[Line]]:
+    """A column for each batch size, and the rows that were measured."""
+    measured = {
+        row.label: [each for a in row.answers for each in inference(a)] or in_passing(section, row)
+        for row in section.rows
+    }
+    batches = sorted({batch for times in measured.values() for _, batch, _ in times})
+    headings, columns = [], []
+    for batch in batches:
+        longest = max(ms for times in measured.values() for _, size, ms in times if size == batch)
+        unit, many = next(((u, n) for u, n in SHORT if longest * n >= 1), SHORT[-1])
+        headings.append(f"{unit}/image, batch {batch}")
+        cells = {}
+        for row in section.rows:
+            entry = of_paper(row.first, table="costs").get("ms") if batch == batches[-1] else None
+            paper = dataclasses.replace(entry, mean=many * entry.mean) if entry is not None else None
+            cells[row.label] = timed([ms for _, size, ms in measured[row.label] if size == batch], many, paper)
+        columns.append(cells)
+    lines = [(row.label, tuple(cells[row.label] for cells in columns)) for row in section.rows if measured[row.label]]
+    return tuple(headings), lines
+
+
+def timed(values: Sequence[float], scale: float, paper: Entry | None) -> Number:
+    """With three figures."""
+    made = number(values, 0, scale, paper)
+    if not made.mean:
+        return made
+    return dataclasses.replace(made, digits=max(0, FIGURES - 1 - math.floor(math.log10(abs(made.mean)))))
+
+
+def inference(answer: Answers) -> list[tuple[str, int, float]]:
+    """The times of what is served: of a BE student its members, of another the one network."""
+    measured = answer.measurements.costs
+    if measured is None:
+        return []
+    wanted = WHAT.get(answer.kind, ("be",) if answer.method == "be" else ("collapsed", "single"))
+    for what in wanted:
+        times = [each for each in measured.inference if each[0] == what]
+        if times:
+            return times
+    return []
+
+
+def in_passing(section: Section, row: Row) -> list[tuple[str, int, float]]:
+    """The times of single networks and ensembles, where they were measured beside those of ensembles and students."""
+    kind = row.first.kind
+    if kind == "student":
+        return []
+    others = [a for each in section.rows for a in each.answers if a.kind != "single"]
+    # A student's teachers are an ensemble of its size; a single network is part of every one.
+    beside = [a.measurements.costs for a in others if kind == "single" or a.members == row.first.members]
+    times = [each for found in beside if found is not None for each in found.inference if each[0] == kind]
+    return times if kind == "ensemble" else by_ensembles(section) or times
+
+
+def by_ensembles(section: Section) -> list[tuple[str, int, float]]:
+    found = [a.measurements.costs for each in section.of_kind("ensemble") for a in each.answers]
+    return [each for one in found if one is not None for each in one.inference if each[0] == "single"]

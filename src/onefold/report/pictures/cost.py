@@ -1,0 +1,167 @@
+"""Accuracy and likelihood against passes per image: what an ensemble costs, and what is left of it in one pass."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from matplotlib import rcParams
+from matplotlib.axes import Axes
+from matplotlib.figure import FigureBase
+
+from onefold.report.pictures.axes import line, one_axes
+from onefold.report.pictures.labels import Label, aside, beside
+from onefold.report.pictures.picture import SIZES, Palette, Panel, Picture
+from onefold.report.pictures.style import ENSEMBLE, SINGLE, Style, styles_of
+from onefold.report.table import COLUMNS, Column, Row, Section
+
+PASSES = "passes per image"
+NAMES = 1.9, 22  # inches for the names of the lines, and letters that fit into one line there
+FOLDED = 1.2, 13  # the same where a name may take two lines
+LARGE, LETTERS = (4.36, 3.8), 16.5  # inches of a panel, and points, of what can be read on a phone
+AROUND = 0.06  # of the range of the values, above and below
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row at its cost."""
+
+    passes: int
+    value: float
+    deviation: float | None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        around = self.deviation or 0.0
+        return self.value - around, self.value + around
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a panel shows: ensembles of growing size, a line for each folder of teachers, and students by name."""
+
+    column: Column
+    ensembles: tuple[tuple[Point, ...], ...]
+    students: tuple[tuple[str, Point, Style], ...]
+
+    @property
+    def words(self) -> str:
+        digits = self.column.digits
+        parts = [
+            f"{f'ensemble of {p.passes}' if p.passes > 1 else 'single network'} {p.value:.{digits}f}"
+            for one in self.ensembles
+            for p in one
+        ]
+        parts += [f"{label} {p.value:.{digits}f} in {p.passes}" for label, p, _ in self.students]
+        return f"{self.column.title} by {PASSES}: {'; '.join(parts)}."
+
+
+def cost_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
+    """A panel for the accuracy and one for the likelihood, where there is an ensemble."""
+    panels = []
+    for column in columns([section]):
+        drawing = drawing_of(section, column, styles)
+        drawn = functools.partial(draw, drawing)
+        panels.append(Panel(column.title, drawing.words, drawn, SIZES[2], f"{column.better} is better"))
+    caption = (
+        "The line is the ensemble of the first 1, 2, ... teachers, each of which is asked; 1 is the mean of the single "
+        "networks. Students stand at the passes that they take; what one pass reaches is carried along by a thin line. "
+        "Bars are standard deviations over the networks of a row."
+    )
+    title = "Accuracy and likelihood for the cost of one pass"
+    return Picture("cost", title, caption, tuple(panels), columns=2) if drawing.ensembles else None
+
+
+def side_by_side(titled: Sequence[tuple[str, Section]]) -> Picture | None:
+    """The likelihood of several data sets, each with a title of its own, and of those students that all of them have:
+    large letters, for a picture that is shown small."""
+    if len(titled) < 2:
+        return None
+    sections = [section for _, section in titled]
+    common = set.intersection(*({row.label for row in section.of_kind("student")} for section in sections))
+    column = columns(sections)[1]
+    panels = []
+    for title, section in titled:
+        drawing = drawing_of(section, column, styles_of((row.label, row.first) for row in section.rows), common)
+        drawn = functools.partial(draw, drawing, room=FOLDED)
+        panels.append(Panel(title, drawing.words, drawn, LARGE, f"{column.title}, {column.better} is better"))
+        if not drawing.ensembles:
+            return None
+    caption = "What ensembles reach by the networks that they ask, and their students in one pass."
+    return Picture("cost", f"{column.title} by {PASSES}", caption, tuple(panels), 2, text=LETTERS)
+
+
+def columns(sections: Sequence[Section]) -> tuple[Column, Column]:
+    """Accuracy, and cNLL where every row has it, else NLL."""
+    accuracy, nll, _, cnll, *_ = COLUMNS
+    every = [row for section in sections for row in (*section.rows, *section.sizes)]
+    return accuracy, cnll if all(row.mean(cnll.key) is not None for row in every) else nll
+
+
+def drawing_of(
+    section: Section, column: Column, styles: dict[str, Style], chosen: Collection[str] | None = None
+) -> Drawing:
+    students = [row for row in section.of_kind("student") if chosen is None or row.label in chosen]
+    marks = tuple((row.label, point(row, column), styles[row.label]) for row in students)
+    return Drawing(column, lines_of(section, column), marks)
+
+
+def lines_of(section: Section, column: Column) -> tuple[tuple[Point, ...], ...]:
+    """Of each folder of teachers the mean single network, and the ensembles of the first two and more."""
+    together: dict[str, list[Row]] = {}
+    for row in section.sizes or section.of_kind("ensemble"):
+        if row.first.members > 1:
+            together.setdefault(repr(sorted(row.first.trained.items())), []).append(row)
+    alone = section.of_kind("single")
+    return tuple(
+        tuple(point(row, column) for row in (*(r for r in alone if r.first.trained == rows[0].first.trained), *rows))
+        for rows in together.values()
+    )
+
+
+def point(row: Row, column: Column) -> Point:
+    mean, deviation = row.mean(column.key), row.deviation(column.key)
+    assert mean is not None, "every row has been measured"
+    return Point(row.first.passes, column.scale * mean, None if deviation is None else column.scale * deviation)
+
+
+def draw(drawing: Drawing, figure: FigureBase, palette: Palette, room: tuple[float, int] = NAMES) -> None:
+    axes = one_axes(figure, PASSES, "", left=0.56, right=room[0], top=0.08)
+    every = [p for one in drawing.ensembles for p in one] + [p for _, p, _ in drawing.students]
+    most, ends = max(p.passes for p in every), [end for p in every for end in p.ends]
+    around = AROUND * (max(ends) - min(ends)) or 1.0
+    right = most + 0.2
+    axes.set(xlim=(0.8, right), ylim=(min(ends) - around, max(ends) + around))
+    axes.set_xticks(range(1, most + 1))
+    names = []
+    for name, p, style in drawing.students:
+        if p.passes == 1:
+            line(
+                axes,
+                palette,
+                style.bare,
+                [1, right],
+                [p.value] * 2,
+                linewidth=0.5 * style.width,
+                linestyle="-",
+                zorder=1,
+            )
+        marked(axes, palette, style, p)
+        names.append(Label(name, style.alone, p.passes if p.passes > 1 else right, p.value, style.leads))
+    for one in drawing.ensembles:
+        line(axes, palette, ENSEMBLE.bare, [p.passes for p in one], [p.value for p in one])
+        for p in one:
+            marked(axes, palette, SINGLE if p.passes == 1 else ENSEMBLE, p)
+        names.append(Label(f"ensemble of {one[-1].passes}", ENSEMBLE.alone, one[-1].passes, one[-1].value))
+        if one[0].passes == 1:
+            aside(axes, palette, Label("single network", SINGLE.alone, 1, one[0].value))
+    beside(axes, palette, names, room[1])
+
+
+def marked(axes: Axes, palette: Palette, style: Style, p: Point) -> None:
+    """The mark of a row, and a bar as long as its deviation both ways."""
+    if p.deviation:
+        line(axes, palette, style.bare, [p.passes] * 2, p.ends, linewidth=1.0, linestyle="-", alpha=0.7)
+    size = 1.5 * style.size * rcParams["font.size"] / 10
+    line(axes, palette, style.alone, [p.passes], [p.value], markersize=size, zorder=3, clip_on=False)
