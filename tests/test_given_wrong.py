@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import onefold
-from onefold.api import batch_size_for
+from onefold.api.given import batch_size_for
 from onefold.data import as_split
 from onefold.engine.distributed.world import World
 from onefold.run import RunFolder

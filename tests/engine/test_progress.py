@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import onefold
-from onefold.api import showing
+from onefold.api.listeners import showing
 from onefold.engine import conduct
 from onefold.engine.progress import LOG, Logged, Silent, duration, epoch_line, listening, noting
 from onefold.run import RunFolder
@@ -120,7 +120,7 @@ def test_showing_draws_none_of_the_users_numbers() -> None:
     """rich does, once, when it is loaded: asked in a process that has not."""
     code = """
         import random, sys
-        from onefold.api import showing
+        from onefold.api.listeners import showing
         assert "rich" not in sys.modules
         random.seed(0)
         expected = random.getstate()

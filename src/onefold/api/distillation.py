@@ -1,45 +1,32 @@
-"""The whole thing from Python, with networks, data, optimizers and schedulers of your own."""
+"""Training from Python, with networks, data, optimizers and schedulers of your own."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import logging
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
-from onefold.data import Arrays, Augmentation, CropFlip, Loader, Split, as_split, loader_for
-from onefold.data.examples import first_dtype
+from onefold.api.given import batch_size_for, check_crops, given_teachers, placed_teachers
+from onefold.api.listeners import check_progress, showing
+from onefold.data import Augmentation, CropFlip, Split, as_split
 from onefold.data.trace import trace
 from onefold.engine import Job, Progress, Result, Settings, conduct
-from onefold.engine.blame import blaming_types
-from onefold.engine.device import device_named, placed
-from onefold.engine.distributed import World, device_here, rank_here, world_here
-from onefold.engine.distributed.plan import spreads
-from onefold.engine.distributed.processes import Processes
-from onefold.engine.distributed.spread import SpreadTeachers, own_teachers
-from onefold.engine.evaluate import answered, streamed
+from onefold.engine.distributed import device_here, world_here
 from onefold.engine.keeping.event_files import check_log
-from onefold.engine.kept import kept
-from onefold.engine.loop import ODD, refuse_inputs
 from onefold.engine.optim.factories import OptimizerFactory, SchedulerFactory
-from onefold.engine.preflight import check_finite_inputs
-from onefold.engine.progress import LOG, listening, noting
-from onefold.ensemble import BatchEnsemble, Plain, Teachers
+from onefold.engine.progress import listening, noting
+from onefold.ensemble import Teachers
 from onefold.methods import Method, Perturbing, method_named, own_perturbation, perturbation_named
-from onefold.metrics import calibrated as divided
-from onefold.metrics import fit_temperature, log_mean_probabilities, warning_of_temperature
+from onefold.metrics import warning_of_temperature
 from onefold.names import check_pair
 from onefold.perturb import PIXELS, InputSpace
 from onefold.recipe import OptimRecipe
 from onefold.run import RunFolder
-from onefold.types import Ensemble, Prediction
 
 WARMUP = 5.0  # epochs
 
@@ -228,196 +215,6 @@ def distill(
         if (warning := warning_of_temperature(result.temperature)) is not None:
             noting(listening(listener, world.rank))(warning)
     return result
-
-
-def evaluate(
-    model: nn.Module | Sequence[nn.Module] | Result,
-    test: object,
-    calibrate_on: object = None,
-    batch_size: int = 512,
-    device: str | torch.device = "auto",
-    *,
-    predict: Prediction | None = None,
-    workers: int | None = None,
-) -> dict[str, float]:
-    """Accuracy, likelihood and calibration on `test`: {"acc", "nll", "ece", "brier", ...}.
-
-    Args:
-        model: a result of `distill`, a network, a student, or teachers: `Teachers`, or a list of networks.
-        test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y).
-        calibrate_on: validation data, likewise. With them the answer also has the "temperature" fitted there, and
-            "cnll" and "cece" of `test` at it.
-        batch_size: of examples that are asked about at once; a `DataLoader` has its own.
-        device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N". The model goes there, and back.
-        predict: the one answer, from logits `[M, B, K]`. If left out that of a result's method; else the softmax, of
-            teachers and batch ensembles the mean of their members'. Where only the network of a Proxy-EnD2 student is
-            given, it is `onefold.objectives.dirichlet_mean`.
-        workers: processes that read a Dataset; one a core, at most 8, if nothing is said.
-    """
-    if isinstance(model, Result):
-        predict, model = model.predict if predict is None else predict, model.model
-    predict = log_mean_probabilities if predict is None else predict
-    module = as_teachers(model) or model
-    if not isinstance(module, nn.Module):
-        raise ValueError(f"model: expected a network, teachers or a student, got {type(module).__name__}")
-    place = device_named(device)
-    splits = {"test": as_split(test, "test")}
-    if calibrate_on is not None:
-        splits["calibrate_on"] = as_split(calibrate_on, "calibrate_on")
-    options: dict[str, Any] = {"train": False, "device": place, "workers": workers}
-    loaders = {name: loader_for(split, batch_size, **options) for name, split in splits.items()}
-    with placed(module, place), blaming_types(module, loaders), blaming_inputs(splits, loaders):
-        ensemble = as_ensemble(module)
-        temperature: float | None = None
-        if calibrate_on is not None:
-            labels, logits = kept(answered(ensemble, predict, loaders["calibrate_on"]))
-            if not len(labels):
-                raise ValueError("calibrate_on: expected at least one example, got none; give some, or leave it out")
-            temperature = fit_temperature(logits, labels)
-            if (warning := warning_of_temperature(temperature)) is not None and rank_here() == 0:
-                LOG.warning(warning)
-        return streamed(answered(ensemble, predict, loaders["test"]), temperature)
-
-
-def calibrated(
-    model: nn.Module | Result,
-    temperature: float | None = None,
-    example: Tensor | None = None,
-    *,
-    predict: Prediction | None = None,
-) -> nn.Module:
-    """A copy of a model that answers logits / T `[B, K]`; the model itself is left as it is.
-
-    Where a network's answer certainly is what its last `nn.Linear` gives, that layer's weight and bias are divided by
-    T, and the copy has the model's class and state dict keys. It is certain when a symbolic trace of the forward pass
-    says so, or, for a network that cannot be traced, when on the `example` the network returns the very tensor that
-    the layer made. Otherwise the copy comes inside a module that divides.
-
-    Args:
-        model: a result of `distill`, a network, a student, or `Teachers`. Of those with members the logits are the log
-            of the mean of their softmax, to which their temperature is fitted.
-        temperature: T; if left out, that of the result.
-        example: a batch of inputs, on which a network with a divided layer is compared with the model, too.
-        predict: the one answer, from logits `[M, B, K]`, as in `onefold.evaluate`; if left out, that of the result.
-    """
-    if isinstance(model, Result):
-        temperature = model.temperature if temperature is None else temperature
-        if predict is None and model.predict is not log_mean_probabilities:  # what one network's logits are without
-            predict = model.predict
-        model = model.model
-    return divided(model, temperature, example, predict=predict)
-
-
-@contextlib.contextmanager
-def blaming_inputs(splits: dict[str, Split], loaders: dict[str, Loader]) -> Iterator[None]:
-    """Where answers are refused, inputs that are not finite are blamed before the network."""
-    try:
-        yield
-    except ValueError:
-        for name, loader in loaders.items():
-            check_finite_inputs(name, splits[name])
-            refuse_inputs(f"{name}: expected finite inputs, got {ODD} values", (x for x, _ in loader.batches()))
-        raise
-
-
-def batch_size_for(train: Split, given: int | None, world: World) -> int:
-    """Over all processes; a `DataLoader` makes its batches by itself, in each of them."""
-    own = train.batch_size if isinstance(train, DataLoader) else None
-    if own is None:
-        return OptimRecipe.batch_size if given is None else given
-    if given not in (None, own * world.size):
-        raise ValueError(
-            f"batch_size: expected none beside a DataLoader, which has batches of {own}, got {given}; leave it out, or "
-            "give the Dataset instead of the DataLoader"
-        )
-    return own * world.size
-
-
-def check_crops(crops: Augmentation, train: Split) -> None:
-    """Refuses crops that would not happen: those of `CropFlip` are of pixels alone."""
-    if isinstance(train, DataLoader) or not (isinstance(train, Arrays) or isinstance(crops, CropFlip)):
-        return
-    found = first_dtype(train)
-    if found is not None and found.is_floating_point:
-        raise ValueError(
-            f"augment: expected uint8 images to crop and flip, got {found}; give uint8, or a Dataset with transforms "
-            "of its own"
-        )
-
-
-def check_progress(progress: object) -> None:
-    if not isinstance(progress, bool | None) and not (hasattr(progress, "update") and hasattr(progress, "message")):
-        raise ValueError(
-            f"progress: expected True, False, None or an object with update and message, got {type(progress).__name__}"
-        )
-
-
-@contextlib.contextmanager
-def showing(progress: Progress | bool | None, title: str, rank: int) -> Iterator[Progress | None]:
-    """Who is told how far a run is; None for the log alone."""
-    if not isinstance(progress, bool | None):
-        yield progress
-        return
-    logged = LOG.isEnabledFor(logging.INFO) and LOG.hasHandlers()
-    if rank or progress is False or (progress is None and logged):
-        yield None
-        return
-    drawn = random.getstate()
-    from onefold.terminal import attended, display
-
-    random.setstate(drawn)  # rich, when it is loaded, draws from the numbers that the user's data may draw from
-    if progress is None and not attended():
-        yield None
-        return
-    with display() as shown:
-        yield shown.stage(title)
-
-
-def as_ensemble(module: nn.Module) -> Ensemble:
-    """A module as one that answers `[M, B, K]` in evaluation mode; its own modes are left alone."""
-    if isinstance(module, Teachers):
-        return module
-    return module.at_rest if isinstance(module, BatchEnsemble | Plain) else Plain(module).at_rest
-
-
-def given_teachers(teachers: Teachers | Sequence[nn.Module] | nn.ModuleList | None, method: Method) -> Teachers | None:
-    """The teachers that the method asks, if it asks any."""
-    if not method.needs_teachers:
-        if teachers is not None:
-            raise ValueError(
-                f"teachers: expected None for '{method.name}', which asks none, got {type(teachers).__name__}; give "
-                "None, or a method that learns from them, such as 'latentbe'"
-            )
-        return None
-    if teachers is None:
-        raise ValueError(f"teachers: '{method.name}' needs them, got None; give trained networks, or onefold.Teachers")
-    if (found := as_teachers(teachers)) is None:
-        raise ValueError(f"teachers: expected Teachers or a list of networks, got {type(teachers).__name__}")
-    return found
-
-
-def as_teachers(networks: object) -> Teachers | None:
-    """Several networks as teachers; None for what is no list of any."""
-    if isinstance(networks, Teachers):
-        return networks
-    if isinstance(networks, str) or not isinstance(networks, Sequence | nn.ModuleList):
-        return None
-    return Teachers(list(networks))
-
-
-def placed_teachers(
-    teachers: Teachers | None, spread: bool | None, device: torch.device, world: World
-) -> Teachers | SpreadTeachers | None:
-    """The teachers, or those of them that this process is to hold."""
-    if teachers is None or not isinstance(world, Processes):
-        return teachers
-    wanted = "auto" if spread is None else "spread" if spread else "replicated"
-    needed = sum(value.nbytes for value in teachers.state_dict().values())
-    if not spreads(wanted, teachers.members, needed, device, world)[0]:
-        return teachers
-    own = own_teachers(teachers.members, world.rank, world.size)
-    networks = [network for m, network in enumerate(teachers.networks) if m in own]
-    return SpreadTeachers(networks, teachers.members, world)
 
 
 def record(job: Job) -> dict[str, Any]:
