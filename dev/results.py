@@ -55,8 +55,8 @@ OTHERWISE = {
     "training images were shuffled once, so that the 5,000 of the validation split are others than the paper's. "
     "LatentBE has the weights of epoch 175, the best validation accuracy of all 200 epochs; the authors' code looks at "
     "every twentieth and at each of the last twenty, which would have been epoch 192, with a validation NLL of 0.949 "
-    "for 0.975. The recipes have the authors' rule since; of the runs kept here one other would have been served "
-    "otherwise, CIFAR-100's second teacher (epoch 187 for 179)."
+    "for 0.975. The recipes have the authors' rule since; by that rule alone one other of the runs kept here changes, "
+    "CIFAR-100's second teacher (epoch 187 for 179)."
 }
 DEFAULT = "LatentBE + TDiv-SDiv"
 LEGEND = (

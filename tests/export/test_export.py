@@ -23,8 +23,10 @@ from onefold.cli import main
 from onefold.data import Arrays, load
 from onefold.engine import evaluate_run
 from onefold.engine.networks.named import build_network
-from onefold.export import FORMATS, agree, export
-from onefold.export.program import traced
+from onefold.export import FORMATS, about_temperature, agree, export
+from onefold.export.deployed import deployed, published_data
+from onefold.export.onnx_file import onnx_bytes
+from onefold.export.program import program_bytes, traced
 from onefold.run import RunFolder
 
 Copied = Callable[[str], Path]
@@ -328,3 +330,44 @@ def test_onnx_that_is_not_installed_is_told_first(run: Copied, monkeypatch: pyte
 
 def test_every_format_is_offered() -> None:
     assert FORMATS == ("safetensors", "onnx", "torch-export", "hub")
+
+
+class Marked(nn.Module):
+    """Its source has a word of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.xylophone = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        zeppelin: Tensor = self.xylophone(x).relu()
+        return zeppelin + 1
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_nobodys_data_and_no_source_is_in_a_program(batch: int | None) -> None:
+    found = traced(Marked().eval(), torch.rand(5, 6), batch)
+    content, _ = program_bytes(found)
+    assert torch.export.load(io.BytesIO(content)).example_inputs is None
+    for file in (content, onnx_bytes(found, {})[0]):
+        assert b"xylophone" in file  # the name of a parameter is no secret
+        assert b"zeppelin:" not in file
+        assert str(Path(__file__).parent).encode() not in file
+        assert b"site-packages" not in file
+
+
+def test_data_are_published_by_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("cifar10", "npz:/home/me/mine.npz", "folder:.", "hf:/home/me/set", "hf:owner/set")
+    assert [*map(published_data, names)] == ["cifar10", "mine.npz", tmp_path.name, "set", "hf:owner/set"]
+
+
+def test_teachers_without_a_test_split_are_calibrated(tmp_path: Path) -> None:
+    x, y = torch.rand(60, 6), torch.arange(60) % 3
+    net = nn.Sequential(nn.Linear(6, 3))
+    for m in range(2):
+        folder = tmp_path / f"teacher-{m}"
+        onefold.distill(
+            None, net, (x, y), val=(x, y), method="supervised", epochs=1, seed=m, out=folder, progress=False
+        )
+    assert "calibrated with the temperature" in about_temperature(deployed(tmp_path, own=(net, x)))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.perturb import PIXELS, InputSpace
+from onefold.perturb.direction import check_inputs
 
 
 @settings(deadline=None, max_examples=30)
@@ -154,3 +155,12 @@ def test_errors() -> None:
         InputSpace.standardized([0.5], [0.0])
     with pytest.raises(ValueError, match="at least two floating-point examples"):
         InputSpace.of(torch.zeros(3, 2, dtype=torch.int64))
+
+
+def test_a_training_looks_once() -> None:
+    space, outside = InputSpace(), torch.full((2, 3), 1.5)
+    with pytest.raises(ValueError, match=r"expected inputs from 0\.0 to 1\.0"):
+        check_inputs(outside, space)
+    check_inputs(outside, space.seen())
+    assert space.seen() == space
+    assert not space.looked_at

@@ -40,11 +40,12 @@ def show_measured(folders: Sequence[Path], wanted: Wanted, out: Console) -> None
 def asked(section: Section, wanted: Wanted) -> Iterator[Grid]:
     """The report's tables of it, without what takes much room."""
     every = wanted.everything
-    choices = {"health": wanted.health, "costs": wanted.costs, "corruption": wanted.corrupted_images}
+    choices = {"health": wanted.health, "costs": wanted.costs, "costs-inference": wanted.costs}
+    choices |= {"corruption": wanted.corrupted_images}
     made = {grid.name: grid for grid in grids(section)}
     yield from (made[name] for name, chosen in choices.items() if (chosen or every) and name in made)
-    if wanted.ood and "ood" in made:
-        yield areas(made["ood"], list(wanted.ood))
+    if wanted.ood and "ood-all" in made:
+        yield areas(made["ood-all"], list(wanted.ood))
     if (wanted.subspace or every) and (line := along(section)).rows:
         yield line
 
@@ -57,7 +58,7 @@ def areas(grid: Grid, names: Sequence[str]) -> Grid:
         for label, numbers in grid.rows
         if any(label.endswith(f": {name}") for name in names)
     )
-    return Grid(grid.name, grid.title, tuple(grid.headings[k] for k in kept), rows, first=grid.first)
+    return Grid(grid.name, "Out of distribution", tuple(grid.headings[k] for k in kept), rows, first=grid.first)
 
 
 def along(section: Section) -> Grid:

@@ -142,7 +142,7 @@ def prepare(job: Job) -> Training:
     known: dict[str, Any] = {"alpha": settings.alpha, "temperature": settings.temperature, "cap": settings.cap}
     known |= {"label_smoothing": optim.label_smoothing}
     objective = with_hyperparameters(job.method.objective, **known)
-    known |= {"space": job.space.on(job.device), "draws": job.world.draws}
+    known |= {"space": job.space.on(job.device).seen(), "draws": job.world.draws}
     perturb = with_hyperparameters(job.perturbation.perturb, **known)
 
     def loss_for(student: AnyStudent, teachers: Ensemble | None) -> Loss:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from onefold.engine.answering import answering
-from onefold.engine.evaluate import evaluate_run
+from onefold.engine.evaluate import evaluate_run, temperature_of
 from onefold.engine.keeping.environment import version
 from onefold.engine.networks.own_network import is_own
 from onefold.metrics import Calibrated
@@ -48,7 +48,7 @@ def deployed(
     path, run = Path(folder).expanduser(), found.runs[0]
     alone = run.path == path
     metrics = evaluate_run(path)
-    temperature = metrics.get("temperature", run.result.get("temperature") if alone else None)
+    temperature = temperature_of(path)
     answer = found.at(temperature if calibrate else None)
     weights = found.network if isinstance(answer, Calibrated) else answer
     about, example, members = found.about, found.example, getattr(found.network, "members", 1)
@@ -91,6 +91,7 @@ def published_network(name: str) -> str:
 
 
 def published_data(name: str) -> str:
-    """npz:/home/me/mine.npz is mine.npz."""
+    """npz:/home/me/mine.npz is mine.npz, and so is what lies at any other path."""
     kind, _, place = name.partition(":")
-    return Path(place).name if kind in ("npz", "folder") else name
+    path = kind in ("npz", "folder") or place.startswith(("/", "~", "."))
+    return Path(place).expanduser().resolve().name if path else name

@@ -36,18 +36,27 @@ def traced(module: nn.Module, example: Tensor, batch: int | None = None) -> Trac
                 free = torch.export.export(module, (example,), dynamic_shapes=({0: Dim("batch")},))
                 for size in {1, 2, len(example)}:
                     check_agreement(module(example[:size]), free.module(), example[:size], "the exported program")
-                return Traced(free, example, module(example), notes)
+                return Traced(anonymous(free), example, module(example), notes)
             except Exception as error:  # whatever a network does that is not the same for every batch
                 batch = 1
                 notes.append(f"it takes one example at a time, because for batches of any size: {first_line(error)}")
         x = example[torch.arange(batch) % len(example)]
         try:
-            return Traced(torch.export.export(module, (x,)), x, module(x), notes)
+            return Traced(anonymous(torch.export.export(module, (x,))), x, module(x), notes)
         except Exception as error:
             reason = (str(error).strip().split("\n") or [""])[0] or type(error).__name__
             raise ValueError(
                 f"export: the network cannot be traced: {reason[:300]}; take --format safetensors"
             ) from error
+
+
+def anonymous(program: ExportedProgram) -> ExportedProgram:
+    """Without what it was traced with: inputs, which may be somebody's data, and lines and places of source files."""
+    program.example_inputs = None
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)
+    return program
 
 
 def program_bytes(found: Traced) -> tuple[bytes, list[str]]:

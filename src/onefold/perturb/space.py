@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 from collections.abc import Sequence
@@ -66,6 +67,15 @@ class InputSpace:
         m, s = (torch.as_tensor(values, dtype=torch.float64).reshape(-1, 1, 1) for values in (mean, std))  # [C, 1, 1]
         ChannelStatistics(tuple(m.flatten().tolist()), tuple(s.flatten().tolist()))  # refuses what makes no sense
         return InputSpace(scale=1 / (255 * s), low=-m / s, high=(1 - m) / s)
+
+    looked_at = False  # whether inputs were looked at before, and are not every time
+
+    def seen(self) -> InputSpace:
+        """The same for a training, which has looked at some of its inputs before: random transforms may now and then
+        leave the range a little, and that stops nobody halfway."""
+        space = copy.copy(self)
+        object.__setattr__(space, "looked_at", True)
+        return space
 
     def check(self, x: Tensor) -> None:
         """Refuses inputs that a step would clip, looking once at each value where low and high are numbers."""

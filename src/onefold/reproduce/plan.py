@@ -98,13 +98,29 @@ def tasks_of(table: Table, out: Path, changes: Changes) -> list[Task]:
             count = max(count, *changes.members)
         folder = home / TEACHERS
         tasks += [
-            Task(recipe, TEACHERS, folder / f"teacher-{m}", folder, m) for m in range(min(count, setting.teachers))
+            Task(as_begun(recipe, run), TEACHERS, run, folder, m)
+            for m in range(min(count, setting.teachers))
+            for run in [folder / f"teacher-{m}"]
         ]
         for row in rows:
             for seed in range(table.seeds if changes.seeds is None else changes.seeds):
                 run = home / f"seed-{seed}" / f"{row.name}-of-{row.members}"
-                tasks.append(Task(row.recipe(recipe, seed), row.name, run, folder))
+                tasks.append(Task(as_begun(row.recipe(recipe, seed), run), row.name, run, folder))
     return tasks
+
+
+def as_begun(recipe: Recipe, run: Path) -> Recipe:
+    """The recipe with the rule by which a run that is there already chooses its epoch: once that was another one."""
+    folder = RunFolder(run)
+    try:
+        before = folder.recipe if folder.started else {}
+    except ValueError:  # who takes it up will say so
+        return recipe
+    names = {"eval_every": recipe.eval_every, "eval_last": 1 if before else recipe.eval_last}
+    found = {name: before.get(name, default) for name, default in names.items()}
+    if not all(isinstance(count, int) and count > 0 for count in found.values()):
+        return recipe
+    return dataclasses.replace(recipe, **found)
 
 
 def check_rows(table: Table, changes: Changes) -> None:

@@ -34,7 +34,7 @@ def wrapped(text: str, width: int) -> str:
 
 
 def parts(line: str, width: int) -> list[str]:
-    if len(line) <= width:
+    if len(line) <= width or not line.strip():
         return [line]
     indent, ending = " " * hanging(line, width), CONTINUED if COMMAND.fullmatch(line) else ""
     broken = textwrap.wrap(
