@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onefold.fast import conv_kernels
 from onefold.fast.conv_kernels import Settings
-from onefold.fast.layout import innermost_channels
+from onefold.fast.layout import innermost_channels, laid_out_as
 from onefold.fast.streams import apart
 
 HELD = 3  # gradients under way beside the backward pass at most: their inputs stay in memory as long
@@ -43,10 +43,15 @@ class Gradients:
             event, _ = self.held.popleft()
             current.wait_event(event)  # from here on their memory may be used again
 
-    def join(self) -> None:
-        """Gives every weight its gradient."""
+    def join(self, rounded: dict[Tensor, Tensor] | None = None) -> None:
+        """Gives every weight its gradient; or leaves it in `rounded`, by weight, as the kernel wrote it."""
         if self.found:  # else the stream has no part in a capture, and nothing in one may wait for it
             torch.cuda.current_stream().wait_stream(self.stream)
+        if rounded is not None:
+            times = Counter(weight for weight, _ in self.found)
+            whole = ((w, laid_out_as(w, dw)) for w, dw in self.found if times[w] == 1 and w.grad is None)
+            rounded.update((w, dw) for w, dw in whole if dw.stride() == w.stride())
+            self.found = [(w, dw) for w, dw in self.found if w not in rounded]
         for (weight, _), dw in zip(self.found, like_weights(self.found), strict=True):
             weight.grad = dw if weight.grad is None else weight.grad + dw
         self.begin()
@@ -125,13 +130,6 @@ def like_weights(found: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
             copies[k].copy_(gradients[k])
         gradients[k] = copies[k]
     return gradients
-
-
-def laid_out_as(weight: Tensor, dw: Tensor) -> Tensor:
-    """The same gradient, with the weight's strides where they differ in name only: a size of one may have any."""
-    sizes = zip(weight.shape, weight.stride(), dw.stride(), strict=True)
-    same = all(size == 1 or own == other for size, own, other in sizes)
-    return dw.as_strided(dw.shape, weight.stride()) if same else dw
 
 
 def round_all(*weights: Tensor) -> tuple[Tensor, ...]:

@@ -32,3 +32,10 @@ def by_member(x: Tensor, members: int) -> Tensor:
 def like(rows: Tensor, x: Tensor) -> Tensor:
     """`[M, rows, C]` in the shape, the type and the layout of x."""
     return torch.empty_like(x).copy_(rows.reshape(x.shape[0], *x.shape[2:], x.shape[1]).movedim(-1, 1))
+
+
+def laid_out_as(weight: Tensor, dw: Tensor) -> Tensor:
+    """The same gradient, with the weight's strides where they differ in name only: a size of one may have any."""
+    sizes = zip(weight.shape, weight.stride(), dw.stride(), strict=True)
+    same = all(size == 1 or own == other for size, own, other in sizes)
+    return dw.as_strided(dw.shape, weight.stride()) if same else dw
