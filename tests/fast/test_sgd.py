@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 
+from onefold.engine.conduct import describe_optimizer
 from onefold.engine.optim.factories import load_optimizer
 from onefold.fast.convolve import Gradients
 from onefold.fast.sgd import OneKernelSGD
@@ -77,6 +78,12 @@ def test_a_checkpoint_goes_from_torch_to_ours_and_back() -> None:
         step(reference, plain, seed)
     for p, q in zip(ours, plain, strict=True):
         torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6)
+
+
+def test_a_folder_says_the_same_of_both() -> None:
+    settings: dict[str, Any] = {"lr": 0.1, "momentum": 0.9, "nesterov": True}
+    mine = OneKernelSGD(groups(parameters()), **settings)
+    assert describe_optimizer(mine) == describe_optimizer(SGD(groups(parameters()), **settings))
 
 
 @mock.patch("torch.cuda.current_stream", mock.Mock())
