@@ -152,7 +152,7 @@ def main() -> None:
             }
             table.append(row)
             print(
-                f"wrn28x{width} {method} {perturbation}: {ours:.2f} ms (graph alone {alone:.2f}), plain {theirs:.1f}, "
+                f"wrn28x{width} {method} {perturbation}: {ours:.3f} ms (graph alone {alone:.3f}), plain {theirs:.1f}, "
                 f"{theirs / ours:.1f}x, start-up {start_up:.1f} s, {memory:.2f} GB",
                 flush=True,
             )

@@ -204,13 +204,14 @@ def check_crops() -> None:
 def check_sgd() -> None:
     """Steps of many parameters by one kernel a group, from gradients in two precisions, and what is left to torch."""
     sgd.NUMBERS = 64 if DEVICE == "cpu" else 2048
-    sizes = [(5,), (40, 9), (1,), (3, 130), (257,), (8, 4, 3, 3), (8, 16, 1, 1)]
+    sizes = [(5,), (40, 9), (1,), (3, 130), (257,), (8, 4, 3, 3), (8, 16, 1, 1), (8,)]
     for nesterov in (True, False):
         both = []
         values = [torch.randn(size, device=DEVICE) for size in sizes]
         values[5] = innermost_channels(values[5])
         for fast in (True, False):
             found = [torch.nn.Parameter(v.clone(memory_format=torch.preserve_format)) for v in values]
+            found[7] = torch.nn.Parameter(values[7].repeat(2)[1:9])  # not where four numbers can be read at a time
             rates = [torch.tensor(rate, device=DEVICE) for rate in (0.1, 0.5)]
             groups = [
                 {"params": found[:5], "lr": rates[0], "weight_decay": 0.05},
@@ -233,7 +234,7 @@ def check_sgd() -> None:
                             p.grad = g
                     optimizer.step()
                     optimizer.zero_grad()
-            assert plain.call_count == (3 if fast else 21), "parameters that the kernel takes"
+            assert plain.call_count == (3 if fast else 24), "parameters that the kernel takes"
             both.append([*found, *(optimizer.state[p]["momentum_buffer"] for p in found)])
         for mine, expected in zip(*both, strict=True):
             assert float((mine - expected).detach().abs().max()) < 1e-5, "steps of SGD"

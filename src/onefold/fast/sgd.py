@@ -68,7 +68,9 @@ class OneKernelSGD(SGD):
 
         rows, programs = [], 0
         for p, m, g in triples:
-            rows.append((p.data_ptr(), m.data_ptr(), g.data_ptr(), p.numel(), g.dtype == torch.bfloat16, programs))
+            places, rounded = (p.data_ptr(), m.data_ptr(), g.data_ptr()), g.dtype == torch.bfloat16
+            by_four = p.numel() % 4 == 0 and all(place % 16 == 0 for place in places)
+            rows.append((*places, p.numel(), rounded, by_four, programs))
             programs += -(-p.numel() // NUMBERS)
         table, count = self.table(torch.tensor(rows, dtype=torch.int64).T.contiguous(), rate.device), len(rows)
         sizes = {"TENSORS": power_of_two(count), "NUMBERS": NUMBERS, "num_warps": 4}
