@@ -86,6 +86,25 @@ def test_a_folder_says_the_same_of_both() -> None:
     assert describe_optimizer(mine) == describe_optimizer(SGD(groups(parameters()), **settings))
 
 
+def test_a_captured_table_is_not_in_memory_that_the_graph_writes_to() -> None:
+    found = parameters()
+    optimizer = OneKernelSGD(groups(found), lr=0.1, momentum=0.9, nesterov=True)
+    rows, device = torch.arange(21).view(7, 3), torch.device("cpu")
+    assert optimizer.table(0, rows, device) is rows
+    room = optimizer.to_be_captured()
+    assert [len(place) for place in room] == [21, 14]
+    for place in room:
+        place.fill_(-1)
+    with mock.patch("onefold.fast.sgd.capturing", return_value=True):
+        first, second = optimizer.table(0, rows, device), optimizer.table(1, rows[:, :1], device)
+    assert first.data_ptr() == room[0].data_ptr()
+    assert second.data_ptr() == room[1].data_ptr()
+    assert first.max() == -1  # a copy from the host has no place in a graph
+    optimizer.captured()
+    assert torch.equal(first, rows)
+    assert torch.equal(second, rows[:, :1])
+
+
 @mock.patch("torch.cuda.current_stream", mock.Mock())
 @mock.patch("onefold.fast.convolve.apart", mock.Mock())
 def test_gradients_are_left_as_they_were_written() -> None:

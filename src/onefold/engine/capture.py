@@ -139,6 +139,7 @@ class CapturedStep:
         self.optimizer.zero_grad(set_to_none=True)
         # A graph has memory of its own, and to find none left would break the capture off: the warm-up's goes back.
         torch.cuda.empty_cache()
+        tables = self.optimizer.to_be_captured() if isinstance(self.optimizer, OneKernelSGD) else []
         graph = torch.cuda.CUDAGraph()
         for generator in self.world.generators:  # torch's own is known to every graph
             graph.register_generator_state(generator)
@@ -147,7 +148,8 @@ class CapturedStep:
             with torch.cuda.graph(graph, pool=self.pool, stream=side):
                 loss = self.part(x, labels)
         self.pool = graph.pool()
-        tables = self.optimizer.captured() if isinstance(self.optimizer, OneKernelSGD) else []
+        if isinstance(self.optimizer, OneKernelSGD):
+            self.optimizer.captured()
         # A whole step has used its gradients up; those of half a step have to stay where the graph writes them.
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         return Graph(graph, x, labels, loss, [] if self.whole else [(p, p.grad) for p in trained], counters, tables)

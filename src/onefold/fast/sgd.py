@@ -19,6 +19,7 @@ from onefold.fast.ahead import only_asked
 from onefold.fast.layout import laid_out_as
 
 NUMBERS = 2048  # that a program updates
+ROWS = 7  # of a table of addresses
 PRECISIONS = (torch.float32, torch.bfloat16)  # of gradients
 
 Triple = tuple[Tensor, Tensor, Tensor]  # a parameter, its momentum, its gradient
@@ -34,6 +35,7 @@ class OneKernelSGD(SGD):
     def __init__(self, groups: list[dict[str, Any]], *, lr: float, momentum: float, nesterov: bool) -> None:
         super().__init__(groups, lr=lr, momentum=momentum, nesterov=nesterov, fused=True)
         self.rounded: dict[Tensor, Tensor] = {}
+        self.room: list[Tensor] = []
         self.unwritten: list[tuple[Tensor, Tensor]] = []
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -43,12 +45,12 @@ class OneKernelSGD(SGD):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         assert closure is None
-        for group in self.param_groups:
+        for k, group in enumerate(self.param_groups):
             triples = [self.triple(p) for p in group["params"] if p.grad is not None or p in self.rounded]
             settings = {name: group[name] for name in ("momentum", "nesterov")} | {"decay": group["weight_decay"]}
             taken = [triple for triple in triples if suits(*triple)]
             if taken:
-                self.launch(taken, group["lr"], **settings)
+                self.launch(k, taken, group["lr"], **settings)
             for triple in triples:
                 if only_asked() or not suits(*triple):
                     update(*triple, group["lr"], **settings)
@@ -62,7 +64,9 @@ class OneKernelSGD(SGD):
         assert g is not None
         return p, state["momentum_buffer"], laid_out_as(p, g)
 
-    def launch(self, triples: list[Triple], rate: Tensor, *, decay: float, momentum: float, nesterov: bool) -> None:
+    def launch(
+        self, k: int, triples: list[Triple], rate: Tensor, *, decay: float, momentum: float, nesterov: bool
+    ) -> None:
         from onefold.fast.kernels.grid import power_of_two  # a machine without a GPU may not have Triton
         from onefold.fast.kernels.update import sgd_kernel
 
@@ -72,26 +76,39 @@ class OneKernelSGD(SGD):
             by_four = p.numel() % 4 == 0 and all(place % 16 == 0 for place in places)
             rows.append((*places, p.numel(), rounded, by_four, programs))
             programs += -(-p.numel() // NUMBERS)
-        table, count = self.table(torch.tensor(rows, dtype=torch.int64).T.contiguous(), rate.device), len(rows)
+        table, count = self.table(k, torch.tensor(rows, dtype=torch.int64).T.contiguous(), rate.device), len(rows)
         sizes = {"TENSORS": power_of_two(count), "NUMBERS": NUMBERS, "num_warps": 4}
         sgd_kernel[(programs,)](table, rate, count, decay, momentum, NESTEROV=nesterov, **sizes)
 
-    def table(self, rows: Tensor, device: torch.device) -> Tensor:
-        """The rows on the device; while a graph is captured a place for them, since it must not copy from the host."""
-        if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+    def table(self, k: int, rows: Tensor, device: torch.device) -> Tensor:
+        """The rows of group k on the device; of a step that is captured, which must not copy from the host, only the
+        place where they will be."""
+        if not capturing(device):
             return rows.to(device)
-        table = torch.empty_like(rows, device=device)
+        table = self.room[k][: rows.numel()].view_as(rows)
         self.unwritten.append((table, rows))
         return table
 
-    def captured(self) -> list[Tensor]:
-        """Writes the tables of the graph that was captured last. It reads them at every replay: they have to live as
-        long as it does."""
+    def to_be_captured(self) -> list[Tensor]:
+        """Makes room for the tables of a graph, which reads them at every replay: they have to live as long as it does.
+
+        The room is not the graph's own memory. There a kernel that comes before the update may write to the same place.
+        """
+        self.unwritten.clear()
+        sizes = [(ROWS * len(group["params"]), group["lr"].device) for group in self.param_groups]
+        self.room = [torch.empty(size, dtype=torch.int64, device=device) for size, device in sizes]
+        return self.room
+
+    def captured(self) -> None:
+        """Writes the tables of the graph that was captured."""
         for table, rows in self.unwritten:
             table.copy_(rows)
-        tables = [table for table, _ in self.unwritten]
+        self.room = []
         self.unwritten.clear()
-        return tables
+
+
+def capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def suits(p: Tensor, m: Tensor, g: Tensor) -> bool:
