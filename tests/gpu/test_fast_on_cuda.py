@@ -28,6 +28,7 @@ from onefold.engine.conduct import conduct, conducting
 from onefold.engine.keeping.pack import pack, unpack
 from onefold.engine.losses import weights_finite
 from onefold.engine.training import Training, prepare
+from onefold.fast import sgd
 from onefold.fast.streams import MANY, apart, foremost, stream
 from onefold.methods import METHODS, PERTURBATIONS
 from onefold.models import mlp, wrn28
@@ -275,6 +276,22 @@ def test_a_user_s_optimizer_updates_outside_of_the_graph() -> None:
     given = dataclasses.replace(given, train=images(150))  # two batches and a smaller one: two graphs
     eager = dataclasses.replace(given, settings=dataclasses.replace(given.settings, fast=False))
     torch.testing.assert_close(losses(prepare(given), 6), losses(prepare(eager), 6), rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_sgd_in_one_kernel_is_torch_s(precision: str, exact: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    slow: dict[str, Any] = {"epochs": 10, "optim": OptimRecipe(batch_size=64, lr=0.001, warmup_epochs=10)}
+
+    def training(one_kernel: bool) -> Training:
+        monkeypatch.setattr(sgd, "IN_USE", one_kernel)
+        given = job("latentbe", "tdiv-sdiv", precision=precision, **slow)
+        return prepare(dataclasses.replace(given, train=images(150)))  # two batches and a smaller one: two graphs
+
+    expected, one_kernel = losses(training(False), 30), training(True)
+    assert isinstance(one_kernel.optimizer, sgd.OneKernelSGD)
+    torch.testing.assert_close(losses(one_kernel, 30), expected, rtol=1e-4 if precision == "float32" else 5e-3, atol=0)
+    assert isinstance(one_kernel.step, CapturedStep)
+    assert len(one_kernel.step.graphs) == 2
 
 
 def test_runs_side_by_side_end_as_alone() -> None:

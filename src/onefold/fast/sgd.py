@@ -18,6 +18,7 @@ from onefold.fast import passes
 from onefold.fast.ahead import only_asked
 from onefold.fast.layout import laid_out_as
 
+IN_USE = False  # by trainings that are captured; not before it has run to its end on a GPU (dev/LOG.md)
 NUMBERS = 2048  # that a program updates
 ROWS = 7  # of a table of addresses
 PRECISIONS = (torch.float32, torch.bfloat16)  # of gradients
