@@ -14,7 +14,8 @@ from torch import Tensor, fx, nn
 
 import onefold
 from onefold.engine import accelerate
-from onefold.engine.accelerate import close, fast_student, fast_teachers
+from onefold.engine.accelerate import fast_student, fast_teachers
+from onefold.engine.alike import close
 from onefold.engine.distributed.batch_norm import share_statistics
 from onefold.engine.distributed.world import ALONE
 from onefold.ensemble import BatchEnsemble, Plain
@@ -109,7 +110,20 @@ class Transformer(nn.Module):
         return torch.as_tensor(self.head(F.gelu(h).mean(1)))
 
 
-NETWORKS: list[Callable[[], nn.Module]] = [wide, PostActivation, InPlace, Odd, Transformer]
+class Views(nn.Module):
+    """Asks for channels outermost in memory: where they are innermost, `view` cannot make one of them and pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.norm, self.other = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Conv2d(6, 5, 3, stride=2)
+        self.head = nn.Linear(5 * 16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.other(F.relu(self.norm(self.one(x)))))
+        return torch.as_tensor(self.head(h.view(x.size(0), -1)))
+
+
+NETWORKS: list[Callable[[], nn.Module]] = [wide, PostActivation, InPlace, Odd, Transformer, Views]
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from onefold.engine.alike import close
 from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
 from onefold.engine.distributed.world import ALONE, World
+from onefold.engine.layout import INNERMOST, laid_out, lay_out
 from onefold.ensemble import Teachers
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.fold_norms import fold_pairs, foldable
@@ -20,27 +22,26 @@ from onefold.fast.tf32 import tf32
 from onefold.methods import AnyStudent
 
 APART = 0.1  # how far answers may be, as a part of the largest: that is what bf16 makes of them
-FOLDED = 1e-3  # the same in full precision, where a BatchNorm was folded
 # Cosines between gradients on a few examples, at least:
 STEADY = 0.95  # of one network's in float32 and bf16, where rounding does not turn it
 ALIKE = 0.9  # of the plain and the rewritten network's, rounded in two ways
 EQUAL = 0.99  # of the same in float32, where only the order of sums differs
 
 
-def lay_out(module: nn.Module) -> None:
-    """Weights of convolutions with their channels innermost, as the fast kernels want them."""
-    for parameter in module.parameters():
-        if parameter.dim() == 4:
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-
-
-def fast_teachers(teachers: Teachers, x: Tensor, precision: str, say: Callable[[str], None]) -> Teachers:
+def fast_teachers(
+    teachers: Teachers,
+    x: Tensor,
+    precision: str,
+    say: Callable[[str], None],
+    layout: torch.memory_format = INNERMOST,
+) -> Teachers:
     """A copy whose weights are rounded once and not in every step."""
-    x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x  # as a step's: it is read once for both
+    x = laid_out(x, layout)  # as a step's: it is read once for both
     expected = answers(teachers, x)
     given, teachers = teachers, copy.deepcopy(teachers)
     fold_all(teachers, given, x, say)
-    lay_out(teachers)
+    if layout is INNERMOST:
+        lay_out(teachers)
     if precision == "bf16":
         for module in teachers.modules():
             if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) and module.weight.dtype == torch.float32:
@@ -81,12 +82,6 @@ def fold_all(teachers: Teachers, given: Teachers, x: Tensor, say: Callable[[str]
             say(f"the teachers' BatchNorm cannot be folded into their convolutions and stays: {reason}")
 
 
-def close(found: Tensor, expected: Tensor, net: nn.Module) -> bool:
-    """As numbers are that were summed in another order, in the precision of a network."""
-    coarsest = max(torch.finfo(p.dtype).eps for p in net.parameters() if p.is_floating_point())
-    return bool((found - expected).abs().max() <= (FOLDED + 4 * coarsest) * expected.abs().max())
-
-
 def told(error: Exception) -> str:
     """An error in a line; torch's compiler wraps what the rewriting raises."""
     cause = getattr(error, "inner_exception", error)
@@ -99,7 +94,6 @@ def fast_student(
     """The student's networks, in training and at rest, run their rewritten graphs, in all processes or none."""
     expected = answers(student.at_rest, x)
     before = copy.deepcopy(student)
-    lay_out(student)
     nets = [student.net, student.at_rest.net]
     common = leave_to_rewriting(student.net)  # whether there are layers that ask the other processes
     make_fast(student.net, world if common else None)

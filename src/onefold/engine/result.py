@@ -16,6 +16,7 @@ from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.evaluate import answers_of_all, metrics_of
 from onefold.engine.keeping.checkpoint import load_network, save_network, weights_hash
 from onefold.engine.keeping.keeper import Keeper
+from onefold.engine.layout import OUTERMOST, lay_out
 from onefold.engine.loop import Position
 from onefold.engine.measure.store import Measurements, fingerprint
 from onefold.engine.training import Training
@@ -50,10 +51,11 @@ class Result:
 def served_network(method: Method, student: AnyStudent) -> nn.Module:
     """The module that is deployed: an ordinary network, or a student that is asked member by member."""
     served = method.serve(student)
-    if isinstance(served, Plain):
-        return copy.deepcopy(served.net).eval()
-    assert isinstance(served, nn.Module), "what is served has weights"
-    return copy.deepcopy(served).eval()
+    inner = served.net if isinstance(served, Plain) else served
+    assert isinstance(inner, nn.Module), "what is served has weights"
+    network = copy.deepcopy(inner).eval()
+    lay_out(network, OUTERMOST)  # as a user's own, which other libraries can write to a file
+    return network
 
 
 def finish(training: Training, at: Position, keeper: Keeper) -> Result:

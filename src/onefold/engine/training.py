@@ -21,6 +21,7 @@ from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.diversity import DiversityLog, diversity_log
+from onefold.engine.layout import INNERMOST, OUTERMOST, laid_out, lay_out, layout_for
 from onefold.engine.optim.ema import MovingAverage
 from onefold.engine.optim.factories import (
     OptimizerFactory,
@@ -145,25 +146,28 @@ def prepare(job: Job) -> Training:
     known |= {"space": job.space.on(job.device).seen(), "draws": job.world.draws}
     perturb = with_hyperparameters(job.perturbation.perturb, **known)
 
-    def loss_for(student: AnyStudent, teachers: Ensemble | None) -> Loss:
+    def loss_for(student: AnyStudent, teachers: Ensemble | None, layout: torch.memory_format = OUTERMOST) -> Loss:
         def loss(x: Tensor, labels: Tensor) -> Tensor:
-            return distillation_loss(x, labels, student, teachers, objective, perturb)
+            return distillation_loss(laid_out(x, layout), labels, student, teachers, objective, perturb)
 
         return loss
 
     classes = check_job(job, student, loss_for(student.at_rest, job.teachers), x, labels)
+    layout = layout_for(student, job.teachers, x, job.say, job.world) if settings.fast else OUTERMOST
+    if layout is INNERMOST:
+        lay_out(student)
     network_draws = job.world.size > 1 and draws_by_itself(student, x)
     with_common_statistics(student, job.world)
     # What torch.compile makes of collectives stays out of graphs.
     fast = settings.fast and job.device.type == "cuda" and not (settings.compile and job.world.size > 1)
     teachers = job.teachers
     if fast and not settings.compile:
-        fast_student(student, x, precision, job.say, job.world)
+        fast_student(student, laid_out(x, layout), precision, job.say, job.world)
         if isinstance(teachers, Teachers):
-            teachers = fast_teachers(teachers, x, precision, job.say)
+            teachers = fast_teachers(teachers, x, precision, job.say, layout)
     optimizer = optimizer_for(student, settings, job.optimizer, fast, job.unsaid)
     ema = None if optim.ema is None else MovingAverage(student, optim.ema)
-    loss = loss_for(student, teachers)
+    loss = loss_for(student, teachers, layout)
     plain_step = training_step(
         compiled(loss) if settings.compile else loss,
         optimizer,

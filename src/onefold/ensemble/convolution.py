@@ -12,7 +12,7 @@ def suits(layer: nn.Module, x: Tensor) -> bool:
     """Whether `member_convolution` does what the layer would; elsewhere M ordinary convolutions do."""
     return (
         x.device.type == "cpu"
-        and x.is_contiguous()
+        and (x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)))
         and getattr(layer, "padding_mode", "zeros") == "zeros"
         and not isinstance(layer.padding, str)
         and not torch.compiler.is_compiling()
@@ -31,7 +31,8 @@ class MemberConvolution(torch.autograd.Function):
         whole: Tensor | None = None
         for m in range(x.shape[0]):
             part = torch.convolution(x[m], weights[m], bias, *settings)
-            whole = part.new_empty((x.shape[0], *part.shape)) if whole is None else whole
+            if whole is None:  # with the channels innermost in memory where a member's are
+                whole = part.new_empty_strided((x.shape[0], *part.shape), (part.numel(), *part.stride()))
             whole[m] = part
         assert whole is not None
         return whole

@@ -57,6 +57,7 @@ def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
             node.target = fast
     found["convolutions"] = fuse_convolutions(graph)
     count_batches_at_once(graph)
+    view_any_layout(graph)
     graph.lint()
     return found
 
@@ -166,6 +167,15 @@ def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
     replace(last, fused)
     erase(graph, [last, node])
     return x is not None
+
+
+def view_any_layout(graph: fx.Graph) -> None:
+    """A network's own convolutions may leave its channels outermost in memory; here they are innermost, and `view` of
+    several dimensions as one would be an error."""
+    for node in graph.nodes:
+        sizes = node.args[1:]
+        if node.op == "call_method" and node.target == "view" and sizes and not isinstance(sizes[0], torch.dtype):
+            node.target = "reshape"
 
 
 def count_batches_at_once(graph: fx.Graph) -> None:

@@ -1,0 +1,216 @@
+"""Channels lie innermost in memory where all networks of a training take that, and nobody's numbers depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import onefold
+from onefold import Teachers, batch_ensemble
+from onefold.engine.distributed.spread import SpreadTeachers
+from onefold.engine.layout import INNERMOST, OUTERMOST, lay_out, layout_for
+from onefold.engine.training import Training, prepare
+from onefold.ensemble import Plain
+from onefold.recipe import OptimRecipe
+
+SIZE, CLASSES = 8, 3
+
+
+class Flattens(nn.Module):
+    """Convolutions and a linear layer, with all that is different about the networks below in one place."""
+
+    def __init__(self, classes: int = CLASSES) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 5, 3)
+        self.head = nn.Linear(5 * 16, classes)
+
+    def flat(self, h: Tensor) -> Tensor:
+        return h.flatten(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.head(self.flat(F.relu(self.other(F.relu(self.one(x)))))))
+
+
+class Views(Flattens):
+    def flat(self, h: Tensor) -> Tensor:
+        return h.view(len(h), -1)
+
+
+class ViewsInTraining(Flattens):
+    def flat(self, h: Tensor) -> Tensor:
+        return h.view(len(h), -1) if self.training else h.flatten(1)
+
+
+class ReadsMemory(Flattens):
+    """Right for channels that are outermost, and wrong without an error for others."""
+
+    def flat(self, h: Tensor) -> Tensor:
+        return h.as_strided((len(h), h[0].numel()), (h[0].numel(), 1))
+
+
+class Draws(Flattens):
+    def flat(self, h: Tensor) -> Tensor:
+        return F.dropout(h.flatten(1), 0.5, training=True)
+
+
+class Pixels(nn.Module):
+    """No convolution: nothing to gain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3 * SIZE * SIZE, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.head(x.view(len(x), -1)))
+
+
+def of(make: Callable[[], nn.Module], count: int = 2) -> Teachers:
+    return Teachers([make() for _ in range(count)])
+
+
+X = torch.rand(4, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("net", "teachers", "layout", "said"),
+    [
+        (Flattens, None, INNERMOST, ""),
+        (Flattens, Flattens, INNERMOST, ""),
+        (Draws, Draws, INNERMOST, ""),
+        (Views, None, OUTERMOST, "the student cannot have channels innermost in memory"),
+        (ViewsInTraining, Flattens, OUTERMOST, "the student cannot have channels innermost in memory"),
+        (ReadsMemory, None, OUTERMOST, "its answers differ"),
+        (Flattens, Views, OUTERMOST, "the teachers cannot have channels innermost in memory"),
+        (ViewsInTraining, ViewsInTraining, OUTERMOST, "the student"),
+        (Flattens, ViewsInTraining, INNERMOST, ""),  # teachers are never in training
+        (Pixels, Pixels, OUTERMOST, ""),
+        (Flattens, Pixels, OUTERMOST, "the teachers"),
+    ],
+)
+@pytest.mark.parametrize("members", [1, 2])
+def test_who_takes_channels_innermost(
+    net: Callable[[], nn.Module], teachers: Callable[[], nn.Module] | None, layout: Any, said: str, members: int
+) -> None:
+    told: list[str] = []
+    student = Plain(net()) if members == 1 else batch_ensemble(net(), members, example=X)
+    asked = None if teachers is None else of(teachers)
+    before = {name: value.clone() for name, value in student.state_dict().items()}
+    random = torch.get_rng_state()
+    assert layout_for(student, asked, X, told.append) == layout
+    assert "".join(told).count("\n") == 0
+    assert said in "".join(told)
+    assert bool(told) == bool(said)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert student.training
+    for name, value in student.state_dict().items():
+        assert torch.equal(value, before[name]), name
+        assert value.is_contiguous(), name
+
+
+def test_all_teachers_are_asked_where_they_differ() -> None:
+    told: list[str] = []
+    mixed = Teachers([Flattens(), Views()])
+    assert layout_for(Plain(Flattens()), mixed, X, told.append) == OUTERMOST
+    assert "the teachers" in told[0]
+
+
+def test_what_is_no_image_is_left_alone() -> None:
+    told: list[str] = []
+    student = Plain(nn.Linear(5, 2))
+    assert layout_for(student, None, torch.rand(4, 5), told.append) == OUTERMOST
+    assert not told
+
+
+def test_a_process_without_teachers_goes_with_the_others() -> None:
+    class Two:
+        """A world in which the other process has teachers that refuse."""
+
+        size, rank, part = 2, 0, None
+
+        def collected(self, value: Any) -> list[Any]:
+            return [value, "the teachers cannot" if isinstance(value, str) else value]
+
+    told: list[str] = []
+    world: Any = Two()
+    spread = SpreadTeachers([Flattens()], 2, world)
+    assert layout_for(Plain(Flattens()), spread, X, told.append, world) == OUTERMOST
+    assert told == ["the teachers cannot"]
+
+
+def test_in_the_networks_own_precision() -> None:
+    student = Plain(Flattens().bfloat16())
+    assert layout_for(student, None, X.bfloat16(), print) == INNERMOST
+
+
+def losses(training: Training) -> Tensor:
+    training.student.train()
+    found: list[Tensor] = []
+    for epoch in range(2):
+        for x, labels in training.batches(epoch, 0):
+            training.schedule.before(len(found))
+            found.append(training.step(x, labels).detach())
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize(
+    ("method", "perturbation"), [("supervised", "none"), ("kd", "tdiv"), ("latentbe", "tdiv-sdiv"), ("be", "confods")]
+)
+def test_the_same_losses_in_both_layouts(method: str, perturbation: str, make_job: Any) -> None:
+    found = []
+    for fast in (True, False):
+        torch.manual_seed(0)
+        training = prepare(make_job(method, perturbation, fast=fast))
+        torch.manual_seed(1)
+        weight = next(p for p in training.student.parameters() if p.dim() == 4)
+        assert weight.is_contiguous(memory_format=torch.channels_last)
+        found.append(losses(training))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_a_network_that_views_trains_on_images_with_channels_innermost() -> None:
+    """As a GPU's crops are; a step puts them as the networks want them."""
+    draws = torch.Generator().manual_seed(0)
+    x, y = torch.rand(24, 3, SIZE, SIZE, generator=draws), torch.randint(CLASSES, (24,), generator=draws)
+    told: list[str] = []
+    job = onefold.engine.Job(
+        method=onefold.methods.METHODS["latentbe"],
+        perturbation=onefold.methods.PERTURBATIONS["tdiv-sdiv"],
+        net=Views(),
+        teachers=of(Views),
+        train=onefold.data.Arrays(x, y),
+        val=None,
+        test=None,
+        settings=onefold.engine.Settings(epochs=1, optim=OptimRecipe(warmup_epochs=0)),
+        device=torch.device("cpu"),
+        say=told.append,
+    )
+    training = prepare(job)
+    assert any("channels innermost" in text for text in told)
+    loss = training.step(x.contiguous(memory_format=torch.channels_last), y)
+    assert bool(loss.isfinite())
+
+
+def test_what_comes_back_is_written_by_safetensors() -> None:
+    draws = torch.Generator().manual_seed(0)
+    train = torch.rand(24, 3, SIZE, SIZE, generator=draws), torch.randint(CLASSES, (24,), generator=draws)
+    result = onefold.distill(None, Flattens(), method="supervised", train=train, val=train, epochs=1, batch_size=8)
+    assert all(value.is_contiguous() for value in result.model.state_dict().values())
+    safetensors.torch.save(dict(result.model.state_dict()))
+
+
+def test_weights_go_there_and_back() -> None:
+    net = Flattens()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    lay_out(net)
+    assert net.one.weight.is_contiguous(memory_format=torch.channels_last)
+    assert not net.one.weight.is_contiguous()
+    lay_out(net, OUTERMOST)
+    for name, value in net.state_dict().items():
+        assert value.is_contiguous()
+        assert torch.equal(value, before[name])
