@@ -1,0 +1,115 @@
+"""All that is measured on a GPU, by one command, one after the other; called again it goes on with what is missing.
+
+    python benchmarks/everything.py OUT [--data-root data] [--only WORD ...] [--minutes M] [--list]
+
+Each has a record `OUT/DATE-DEVICE-NAME.json` and a log beside it. The tests come first: numbers of a step that
+computes something else are worth nothing. What fails is told at the end, and does not keep the rest from being done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).parents[1]
+NETWORKS = ("wrn28x4", "wrn28x1", "resnet50", "vit-s")
+PERTURBED = ("--widths", "4", "--rows", "latentbe/tdiv-sdiv", "--no-plain")
+FIRST_ROW = ("--widths", "4", "--rows", "supervised/none", "--no-plain")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A command, in which RECORD stands for its file; without one the log is all there is."""
+
+    name: str
+    words: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def script(name: str, *words: str) -> tuple[str, ...]:
+    return (str(ROOT / "benchmarks" / f"{name}.py"), *words, "--out", "RECORD")
+
+
+def measurements(out: Path, data_root: str) -> list[Measurement]:
+    empty = {"TRITON_CACHE_DIR": str(out / "triton-cache")}
+    workers = str(max(2, (os.cpu_count() or 2) - 2))
+    return [
+        Measurement("tests", ("-m", "pytest", "-q", "-m", "gpu", "-n", workers, str(ROOT / "tests"))),
+        Measurement("start-empty", script("step", *PERTURBED), empty),
+        Measurement("start-again", script("step", *PERTURBED), empty),  # the caches are those of the run before
+        Measurement("sgd-torch", script("step", *FIRST_ROW)),
+        Measurement("sgd-one-kernel", script("step", *FIRST_ROW, "--one-kernel-sgd")),
+        Measurement("sgd-torch-again", script("step", *FIRST_ROW)),
+        Measurement("sgd-one-kernel-again", script("step", *FIRST_ROW, "--one-kernel-sgd")),
+        *(Measurement(n, ("-m", "onefold", "bench", "--network", n, "--out", "RECORD")) for n in NETWORKS),
+        Measurement("seeds", script("seeds", "--data-root", data_root)),
+        Measurement("inference", script("inference", "--device", "cuda")),
+    ]
+
+
+def device_name() -> str:
+    """As in the records' names: the model alone."""
+    name = torch.cuda.get_device_name().lower().removeprefix("nvidia ")
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
+
+
+def done(one: Measurement, out: Path, device: str) -> Path | None:
+    """Its record, or the log of what has none, of any day."""
+    kind = "json" if "RECORD" in one.words else "passed"
+    return next(iter(sorted(out.glob(f"????-??-??-{device}-{one.name}.{kind}"))), None)
+
+
+def measure(one: Measurement, out: Path, device: str) -> bool:
+    stem = f"{time.strftime('%Y-%m-%d')}-{device}-{one.name}"
+    record, log = out / f"{stem}.json", out / f"{stem}.log"
+    words = [str(record) if word == "RECORD" else word for word in one.words]
+    with log.open("w") as file:
+        ended = subprocess.run(
+            [sys.executable, *words], cwd=ROOT, env=os.environ | one.environment, stdout=file, stderr=subprocess.STDOUT
+        )
+    if ended.returncode == 0 and "RECORD" not in one.words:
+        log.rename(log.with_suffix(".passed"))
+    return ended.returncode == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--data-root", default="data", help="where CIFAR-10 is, for `seeds`")
+    parser.add_argument("--only", nargs="+", default=[], help="those with one of these words in their names")
+    parser.add_argument("--minutes", type=float, help="nothing is begun after so many")
+    parser.add_argument("--list", action="store_true", help="say what is there and what is missing")
+    args = parser.parse_args()
+    out, device = args.out.resolve(), device_name() if torch.cuda.is_available() else "cpu"
+    begin, failed = time.monotonic(), []
+    if not args.list:
+        if device == "cpu":
+            raise SystemExit("expected a CUDA device, got none; `onefold bench` measures a CPU")
+        out.mkdir(parents=True, exist_ok=True)
+    for one in measurements(out, args.data_root):
+        if args.only and not any(word in one.name for word in args.only):
+            continue
+        there = done(one, out, device)
+        if args.list or there is not None:
+            print(f"{one.name}: {'missing' if there is None else there.name}", flush=True)
+        elif args.minutes is not None and time.monotonic() - begin > 60 * args.minutes:
+            print(f"{one.name}: not begun", flush=True)
+        else:
+            started = time.monotonic()
+            passed = measure(one, out, device)
+            failed += [] if passed else [one.name]
+            print(f"{one.name}: {'done' if passed else 'FAILED'}, {time.monotonic() - started:.0f} s", flush=True)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}; their logs in {args.out} say why")
+
+
+if __name__ == "__main__":
+    main()
