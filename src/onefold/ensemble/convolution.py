@@ -11,11 +11,11 @@ from torch import Tensor, nn
 def suits(layer: nn.Module, x: Tensor) -> bool:
     """Whether `member_convolution` does what the layer would; elsewhere M ordinary convolutions do."""
     return (
-        x.device.type == "cpu"
+        not torch.compiler.is_compiling()
+        and x.device.type == "cpu"
         and (x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)))
         and getattr(layer, "padding_mode", "zeros") == "zeros"
         and not isinstance(layer.padding, str)
-        and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._functorch.is_functorch_wrapped_tensor(x)
     )

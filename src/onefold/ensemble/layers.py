@@ -46,8 +46,13 @@ class RankOneLinear(RankOne):
         h = self.split(x, members, dim) * r.reshape(members, *between, -1)
         # Products with the factors are formed in their own precision, then rounded to that of the activations.
         y = F.linear(h.to(x.dtype).flatten(dim, dim + 1), self.weight)
-        scaled = torch.unflatten(y, dim, (members, -1)) * s.reshape(members, *between, -1)
-        return (scaled if self.bias is None else scaled + self.bias).to(y.dtype).flatten(dim, dim + 1)
+        of_rows = s.reshape(members, *between, -1)
+        by_member = torch.unflatten(y, dim, (members, -1))
+        if torch.compiler.is_exporting():  # torch 2.11 does not flatten a product of unknown size
+            scaled = y * of_rows.expand_as(by_member).flatten(dim, dim + 1)
+        else:
+            scaled = (by_member * of_rows).flatten(dim, dim + 1)
+        return (scaled if self.bias is None else scaled + self.bias).to(y.dtype)
 
 
 def many_rows(x: Tensor, weight: Tensor, factor: Tensor) -> bool:

@@ -48,7 +48,8 @@ class RankOne(nn.Module):
 
     def factors(self, name: str = "weight") -> tuple[Tensor, Tensor]:
         """r `[M, in]` and s `[M, out]`."""
-        return 1 + getattr(self, R.format(name)), 1 + getattr(self, S.format(name))
+        # 1.0 and not 1: torch 2.11 cannot write a sum of two types to ONNX.
+        return 1.0 + getattr(self, R.format(name)), 1.0 + getattr(self, S.format(name))
 
     def multipliers(self, r: Tensor, s: Tensor, dims: int) -> Tensor:
         """r_m s_m^T in the layout of this layer's weights, with their number of dimensions and M before them."""

@@ -101,8 +101,8 @@ def beside(compute: Callable[[], T], room: int = 1) -> Part[T]:
 
     Where fewer are left it takes those, and where none is left it computes on the current stream.
     """
-    own = ROOM.get()
-    if torch.compiler.is_compiling() or own is None or own.first == own.end:
+    own = None if torch.compiler.is_compiling() else ROOM.get()  # which the compiler of torch 2.11 cannot read
+    if own is None or own.first == own.end:
         return Part(compute, None)
     end = min(own.first + room, own.end)
     ROOM.set(Room(end, own.end))  # what comes after it, until it is waited for, takes others

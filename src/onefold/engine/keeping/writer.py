@@ -48,8 +48,13 @@ class Writer:
     def later(self, write: Callable[[], object]) -> None:
         self.make_room()
         begun = Write(write, self.pending[-1] if self.pending else None)
-        begun.start()
-        self.pending.append(begun)
+        try:
+            begun.start()
+        except RuntimeError:  # from Python 3.12 on none begins once the main thread has ended
+            self.wait()
+            write()
+        else:
+            self.pending.append(begun)
 
     def look(self) -> None:
         """Does not wait."""
