@@ -17,7 +17,10 @@ from torch import Tensor, nn
 import onefold
 from onefold.api.listeners import showing
 from onefold.engine import conduct
+from onefold.engine.conduct import tell_best
+from onefold.engine.loop import Best, Position
 from onefold.engine.progress import LOG, Logged, Silent, duration, epoch_line, listening, noting
+from onefold.engine.training import prepare
 from onefold.run import RunFolder
 
 Capture = pytest.CaptureFixture[str]
@@ -52,10 +55,8 @@ def test_the_log_has_a_line_for_each_epoch(make_job: Any, caplog: Logs, monkeypa
     monkeypatch.setattr("onefold.engine.watch.LOOK", 0.0)
     with caplog.at_level(logging.INFO, "onefold"):
         conduct(make_job("supervised", "none", epochs=4))
-        *told, last = [record.message for record in caplog.records]
-        found = [LINE.fullmatch(line) for line in told]
+        found = [LINE.fullmatch(record.message) for record in caplog.records if "are taken" not in record.message]
         assert [match and match[1] for match in found] == ["1", "2", "3", "4"]
-        assert re.fullmatch(r"the weights of epoch \d of 4 are taken, which did best on the .*: \d+\.\d\d% right", last)
         assert [match and match[2] is None for match in found] == [False, False, False, True]
         caplog.clear()
         conduct(make_job("supervised", "none", epochs=1, val=None), RunFolder(tmp_path), {})
@@ -63,6 +64,14 @@ def test_the_log_has_a_line_for_each_epoch(make_job: Any, caplog: Logs, monkeypa
         caplog.clear()
         conduct(make_job("supervised", "none", epochs=1, val=None), RunFolder(tmp_path), {})
         assert [record.message for record in caplog.records] == [f"{tmp_path} is finished; nothing was changed"]
+
+
+def test_which_epoch_did_best_is_told_where_it_is_not_the_last(make_job: Any, make_teller: Any) -> None:
+    training, teller = prepare(make_job("supervised", "none", epochs=4)), make_teller()
+    for epoch in (4, 2):
+        tell_best(Position(16, best=Best(4 * epoch, epoch, 0.8125, 0.5)), training, teller)
+    (told,) = teller.messages
+    assert told == "the weights of epoch 2 of 4 are taken, which did best on the validation split: 81.25% right"
 
 
 def test_epochs_shorter_than_a_second_do_not_have_one_each(make_job: Any, caplog: Logs, monkeypatch: Any) -> None:
