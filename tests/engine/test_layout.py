@@ -1,4 +1,4 @@
-"""Channels lie innermost in memory where all networks of a training take that, and nobody's numbers depend on it."""
+"""Channels lie innermost in memory where a step takes that, and nobody's numbers depend on it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from torch import Tensor, nn
 
 import onefold
 from onefold import Teachers, batch_ensemble
+from onefold.data import Arrays, CropFlip
+from onefold.engine import Job, Settings
+from onefold.engine.accelerate import lay_out_unless_seen
 from onefold.engine.distributed.spread import SpreadTeachers
-from onefold.engine.layout import INNERMOST, OUTERMOST, lay_out, layout_for
+from onefold.engine.layout import INNERMOST, OUTERMOST, innermost, lay_out, layout_for
 from onefold.engine.training import Training, prepare
 from onefold.ensemble import Plain
+from onefold.methods import METHODS, PERTURBATIONS, AnyStudent
 from onefold.recipe import OptimRecipe
 
 SIZE, CLASSES = 8, 3
@@ -54,9 +58,36 @@ class ReadsMemory(Flattens):
         return h.as_strided((len(h), h[0].numel()), (h[0].numel(), 1))
 
 
+class BeginsWithZeros(ReadsMemory):
+    """As many heads do, which hides what lies before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+
 class Draws(Flattens):
     def flat(self, h: Tensor) -> Tensor:
         return F.dropout(h.flatten(1), 0.5, training=True)
+
+
+class DrawsOnMaps(Flattens):
+    """In the order of the memory: other numbers, and no worse ones."""
+
+    def flat(self, h: Tensor) -> Tensor:
+        return F.dropout(h, 0.5, training=True).flatten(1)
+
+
+class Unfolds(Flattens):
+    """Takes rows of numbers, and makes images of them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.reshape(len(x), 3, SIZE, SIZE))
+
+
+class UnfoldsAndViews(Unfolds, Views):
+    pass
 
 
 class Pixels(nn.Module):
@@ -77,17 +108,23 @@ def of(make: Callable[[], nn.Module], count: int = 2) -> Teachers:
 X = torch.rand(4, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
 
 
+def one_step(student: AnyStudent) -> None:
+    student(innermost(X)).square().mean().backward()
+
+
 @pytest.mark.parametrize(
     ("net", "teachers", "layout", "said"),
     [
         (Flattens, None, INNERMOST, ""),
         (Flattens, Flattens, INNERMOST, ""),
         (Draws, Draws, INNERMOST, ""),
+        (DrawsOnMaps, DrawsOnMaps, INNERMOST, ""),
         (Views, None, OUTERMOST, "the student cannot have channels innermost in memory"),
-        (ViewsInTraining, Flattens, OUTERMOST, "the student cannot have channels innermost in memory"),
+        (ViewsInTraining, Flattens, OUTERMOST, "a step cannot have channels innermost in memory"),
         (ReadsMemory, None, OUTERMOST, "its answers differ"),
+        (BeginsWithZeros, None, OUTERMOST, "its answers differ"),
         (Flattens, Views, OUTERMOST, "the teachers cannot have channels innermost in memory"),
-        (ViewsInTraining, ViewsInTraining, OUTERMOST, "the student"),
+        (ViewsInTraining, ViewsInTraining, OUTERMOST, "a step"),
         (Flattens, ViewsInTraining, INNERMOST, ""),  # teachers are never in training
         (Pixels, Pixels, OUTERMOST, ""),
         (Flattens, Pixels, OUTERMOST, "the teachers"),
@@ -102,7 +139,7 @@ def test_who_takes_channels_innermost(
     asked = None if teachers is None else of(teachers)
     before = {name: value.clone() for name, value in student.state_dict().items()}
     random = torch.get_rng_state()
-    assert layout_for(student, asked, X, told.append) == layout
+    assert layout_for(student, asked, X, one_step, told.append) == layout
     assert "".join(told).count("\n") == 0
     assert said in "".join(told)
     assert bool(told) == bool(said)
@@ -116,15 +153,45 @@ def test_who_takes_channels_innermost(
 def test_all_teachers_are_asked_where_they_differ() -> None:
     told: list[str] = []
     mixed = Teachers([Flattens(), Views()])
-    assert layout_for(Plain(Flattens()), mixed, X, told.append) == OUTERMOST
+    assert layout_for(Plain(Flattens()), mixed, X, one_step, told.append) == OUTERMOST
     assert "the teachers" in told[0]
 
 
 def test_what_is_no_image_is_left_alone() -> None:
     told: list[str] = []
     student = Plain(nn.Linear(5, 2))
-    assert layout_for(student, None, torch.rand(4, 5), told.append) == OUTERMOST
+    assert layout_for(student, None, torch.rand(4, 5), one_step, told.append) == OUTERMOST
     assert not told
+
+
+def test_images_that_a_network_makes_of_rows() -> None:
+    told: list[str] = []
+    rows = X.flatten(1)
+
+    def step(student: AnyStudent) -> None:
+        student(rows).square().mean().backward()
+
+    assert layout_for(Plain(Unfolds()), None, rows, step, told.append) == INNERMOST
+    assert not told
+    assert layout_for(Plain(UnfoldsAndViews()), None, rows, step, told.append) == OUTERMOST
+    assert "the student" in told[0]
+
+
+def test_who_has_a_part_in_a_step_may_refuse() -> None:
+    """An objective, a perturbation or an optimizer of one's own that looks at a gradient's memory."""
+    told: list[str] = []
+
+    def step(student: AnyStudent) -> None:
+        one_step(student)
+        assert student.training
+        for p in student.parameters():
+            assert p.grad is not None
+            p.grad.view(-1)
+
+    student = Plain(Flattens())
+    assert layout_for(student, None, X, step, told.append) == OUTERMOST
+    assert "a step cannot have channels innermost in memory" in told[0]
+    assert all(p.grad is None for p in student.parameters())
 
 
 def test_a_process_without_teachers_goes_with_the_others() -> None:
@@ -139,13 +206,40 @@ def test_a_process_without_teachers_goes_with_the_others() -> None:
     told: list[str] = []
     world: Any = Two()
     spread = SpreadTeachers([Flattens()], 2, world)
-    assert layout_for(Plain(Flattens()), spread, X, told.append, world) == OUTERMOST
+    assert layout_for(Plain(Flattens()), spread, X, one_step, told.append, world) == OUTERMOST
     assert told == ["the teachers cannot"]
 
 
 def test_in_the_networks_own_precision() -> None:
     student = Plain(Flattens().bfloat16())
-    assert layout_for(student, None, X.bfloat16(), print) == INNERMOST
+
+    def step(other: AnyStudent) -> None:
+        other(innermost(X.bfloat16())).square().mean().backward()
+
+    assert layout_for(student, None, X.bfloat16(), step, print) == INNERMOST
+
+
+def job_of(
+    make: Callable[[], nn.Module],
+    train: Arrays,
+    teachers: Teachers | None = None,
+    *,
+    fast: bool = True,
+    **others: Any,
+) -> Job:
+    optim = OptimRecipe(batch_size=8, warmup_epochs=0)
+    return Job(
+        method=METHODS["supervised" if teachers is None else "latentbe"],
+        perturbation=PERTURBATIONS["none" if teachers is None else "tdiv-sdiv"],
+        net=make(),
+        teachers=teachers,
+        train=train,
+        val=None,
+        test=None,
+        settings=Settings(epochs=1, fast=fast, optim=optim),
+        device=torch.device("cpu"),
+        **others,
+    )
 
 
 def losses(training: Training) -> Tensor:
@@ -173,27 +267,14 @@ def test_the_same_losses_in_both_layouts(method: str, perturbation: str, make_jo
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
 
 
-def test_a_network_that_views_trains_on_images_with_channels_innermost() -> None:
-    """As a GPU's crops are; a step puts them as the networks want them."""
-    draws = torch.Generator().manual_seed(0)
-    x, y = torch.rand(24, 3, SIZE, SIZE, generator=draws), torch.randint(CLASSES, (24,), generator=draws)
+def test_a_network_that_views_trains_on_crops() -> None:
+    """They come out with channels innermost by themselves, on a CPU and on a GPU."""
     told: list[str] = []
-    job = onefold.engine.Job(
-        method=onefold.methods.METHODS["latentbe"],
-        perturbation=onefold.methods.PERTURBATIONS["tdiv-sdiv"],
-        net=Views(),
-        teachers=of(Views),
-        train=onefold.data.Arrays(x, y),
-        val=None,
-        test=None,
-        settings=onefold.engine.Settings(epochs=1, optim=OptimRecipe(warmup_epochs=0)),
-        device=torch.device("cpu"),
-        say=told.append,
-    )
-    training = prepare(job)
+    x = torch.randint(256, (24, 3, SIZE, SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    data = Arrays(x, torch.arange(24) % CLASSES)
+    training = prepare(job_of(Views, data, of(Views), augment=CropFlip(2), say=told.append))
     assert any("channels innermost" in text for text in told)
-    loss = training.step(x.contiguous(memory_format=torch.channels_last), y)
-    assert bool(loss.isfinite())
+    assert bool(losses(training).isfinite().all())
 
 
 def test_what_comes_back_is_written_by_safetensors() -> None:
@@ -214,3 +295,31 @@ def test_weights_go_there_and_back() -> None:
     for name, value in net.state_dict().items():
         assert value.is_contiguous()
         assert torch.equal(value, before[name])
+
+
+class LosesLayout(Views):
+    """Its images are outermost once more when they come to the convolutions, whose weights decide then."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.contiguous())
+
+
+@pytest.mark.parametrize(("make", "laid_out"), [(Flattens, True), (Views, False), (LosesLayout, False)])
+def test_teachers_weights_lie_as_their_networks_take_them(make: Callable[[], nn.Module], laid_out: bool) -> None:
+    teachers = of(make)
+    with torch.no_grad():
+        expected = teachers(X)
+    lay_out_unless_seen(teachers, X)
+    assert teachers.networks[0].get_parameter("one.weight").is_contiguous() is not laid_out
+    with torch.no_grad():
+        torch.testing.assert_close(teachers(X), expected)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_crops_are_made_as_the_networks_take_them(fast: bool) -> None:
+    draws = torch.Generator().manual_seed(0)
+    x, y = torch.rand(24, 3, SIZE, SIZE, generator=draws), torch.randint(CLASSES, (24,), generator=draws)
+    training = prepare(job_of(Flattens, Arrays((255 * x).to(torch.uint8), y), augment=CropFlip(2), fast=fast))
+    for batch, _ in training.batches(0, 0):
+        assert batch.is_contiguous(memory_format=torch.channels_last) is fast
+        assert batch.is_contiguous() is not fast

@@ -373,7 +373,7 @@ def test_other_teachers_are_another_run(make_job: Any, tmp_path: Path) -> None:
 
 def poisoned(at: int) -> Method:
     """A method whose loss is not a number from some call on."""
-    calls = [-1]  # one call comes before the training
+    calls = [-2]  # two calls come before the training: a look at the job, and a step that is tried
 
     def objective(student: Tensor, teachers: Tensor, labels: Tensor) -> Tensor:
         calls[0] += 1

@@ -79,7 +79,8 @@ def distill(
         net: the student's network; its weights are where training starts. What it draws in `forward` comes from `seed`
             if torch draws it.
         train, val, test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y). With `val` the
-            best epoch is served and a temperature fitted; `test` is what the metrics are of.
+            best epoch is served and a temperature fitted; without, the last epoch is served and there is no
+            temperature. `test` is what the metrics are of.
         method: "latentbe" (each member learns one teacher, and their average is served), "be" (the members are served,
             each in a pass of its own), "kd" (the network learns the teachers' mean), "aekd" (their mean, weighted for
             each example), "proxy-end2" (how much they disagree, too), "supervised" (the labels alone), or a `Method`.
@@ -114,8 +115,8 @@ def distill(
         accumulate: parts a batch is worked through in, where it does not fit at once.
         ema: decay of a moving average of the weights, which is then what is evaluated and served.
         precision: "float32", "bf16" (autocast), or "auto": bf16 on a GPU that has it.
-        fast: on a GPU, run the networks in few kernels and the step in one CUDA graph; what cannot be done so runs as
-            it is, and says so.
+        fast: use a faster memory layout (channels innermost), on a CPU, too; on a GPU also run the networks in few
+            kernels and the step in one CUDA graph. What cannot be done so runs as it is, and says so.
         compile: compile the step with torch.compile, which takes the place of the few kernels of `fast`.
         eval_every: epochs between two evaluations on `val`.
         eval_last: epochs at the end that are evaluated each.

@@ -60,12 +60,13 @@ class DeviceLoader:
         rank: int = 0,
         world_size: int = 1,
         whole_batches: bool = False,
+        layout: torch.memory_format = torch.contiguous_format,
     ) -> None:
         check_plan(len(arrays), batch_size, drop_last, rank, world_size, whole_batches)
         self.device = torch.device(device)
         self.x, self.y = arrays.x.to(self.device), arrays.y.to(self.device)
         self.augment = augment if arrays.images else None  # floats and features have nothing to crop
-        self.batch_size, self.drop_last = batch_size, drop_last
+        self.batch_size, self.drop_last, self.layout = batch_size, drop_last, layout
         self.shuffle, self.seed = shuffle, seed
         self.rank, self.world_size, self.whole_batches = rank, world_size, whole_batches
         self.coming: tuple[int, Future[tuple[Tensor, Draws | None]]] | None = None
@@ -87,15 +88,18 @@ class DeviceLoader:
         for step in range(start_step + share.start, len(self), share.every):
             first, last = part_of(step, len(self.y), self.batch_size, share.rank, share.parts)
             chosen = order[first:last]
-            if draws is not None and self.augment is not None and self.x.is_cuda and self.x.dtype == torch.uint8:
+            if draws is None or self.augment is None:
+                # Copies, also in order: who gets them may write into them.
+                yield as_input(self.x[chosen]), self.y[chosen]
+                continue
+            part = draws.part(first, last)
+            if self.x.is_cuda and self.x.dtype == torch.uint8:
                 from onefold.fast.crop import cropped  # Triton, which a machine without a GPU may not have
 
-                yield cropped(self.x, chosen, *draws.part(first, last), self.augment.pad), self.y[chosen]
-                continue
-            x, y = self.x[chosen], self.y[chosen]  # copies, also in order: who gets them may write into them
-            if draws is not None and self.augment is not None:
-                x = crop_and_flip(x, draws.part(first, last), self.augment.pad)
-            yield as_input(x), y
+                x = cropped(self.x, chosen, *part, self.augment.pad)
+            else:
+                x = as_input(crop_and_flip(self.x[chosen], part, self.augment.pad))
+            yield x.contiguous(memory_format=self.layout), self.y[chosen]
 
     def _drawn(self, epoch: int) -> tuple[Tensor, Draws | None]:
         """The order and the draws of an epoch. While a GPU works on it, the host makes those of the next."""
@@ -128,12 +132,14 @@ def loader_for(
     whole_batches: bool = False,
     classes: int | None = None,
     device_bytes: float | None = None,
+    layout: torch.memory_format = torch.contiguous_format,
 ) -> Loader:
     """The loader that suits a split: on the device where it fits, else streamed by workers.
 
     For training the order is drawn and `augment` applied; for evaluation the order is the split's and only what
     `augment` does to every image (ImageNet's scaling) remains. Arrays fit if they take at most `device_bytes`; on a
-    GPU the default is half of its free memory, and on a CPU they are where they need to be already.
+    GPU the default is half of its free memory, and on a CPU they are where they need to be already. `layout` is how
+    cropped images lie in memory; others come as they are in the split.
     """
     split, device = as_split(split), torch.device(device)
     if isinstance(split, DataLoader):
@@ -155,6 +161,7 @@ def loader_for(
             rank=rank,
             world_size=world_size,
             whole_batches=whole_batches,
+            layout=layout,
         )
     return StreamLoader(
         split,

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onefold.engine.alike import close
+from onefold.engine.alike import close, fill_zeros
 from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
 from onefold.engine.distributed.world import ALONE, World
-from onefold.engine.layout import INNERMOST, laid_out, lay_out
+from onefold.engine.layout import INNERMOST, OUTERMOST, innermost, lay_out
 from onefold.ensemble import Teachers
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.fold_norms import fold_pairs, foldable
@@ -26,7 +26,6 @@ APART = 0.1  # how far answers may be, as a part of the largest: that is what bf
 STEADY = 0.95  # of one network's in float32 and bf16, where rounding does not turn it
 ALIKE = 0.9  # of the plain and the rewritten network's, rounded in two ways
 EQUAL = 0.99  # of the same in float32, where only the order of sums differs
-NOISE = 0.1  # deviation of what takes the place of zeros
 
 
 def fast_teachers(
@@ -37,12 +36,12 @@ def fast_teachers(
     layout: torch.memory_format = INNERMOST,
 ) -> Teachers:
     """A copy whose weights are rounded once and not in every step."""
-    x = laid_out(x, layout)  # as a step's: it is read once for both
+    x = innermost(x) if layout is INNERMOST else x  # as a step's: it is read once for both
     expected = answers(teachers, x)
     given, teachers = teachers, copy.deepcopy(teachers)
     fold_all(teachers, given, x, say)
     if layout is INNERMOST:
-        lay_out(teachers)
+        lay_out_unless_seen(teachers, x)
     if precision == "bf16":
         for module in teachers.modules():
             if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) and module.weight.dtype == torch.float32:
@@ -53,6 +52,19 @@ def fast_teachers(
     asked = partial(for_the_first_time, partial(answers, teachers, x, precision), x)
     plain_unless_alike(asked, expected, teachers.networks, "the teachers", say)
     return teachers
+
+
+def lay_out_unless_seen(teachers: Teachers, x: Tensor) -> None:
+    """Images may lose their layout on the way through a network, and its weights bring it in again."""
+    with tf32(False):
+        expected = answers(teachers, x)
+        lay_out(teachers)
+        try:
+            same = close(answers(teachers, x), expected, teachers)
+        except Exception:  # whatever a network does that looks at its memory
+            same = False
+    if not same:
+        lay_out(teachers, OUTERMOST)
 
 
 def fold_all(teachers: Teachers, given: Teachers, x: Tensor, say: Callable[[str], None]) -> None:
@@ -126,17 +138,6 @@ def check_gradients(before: AnyStudent, after: AnyStudent, x: Tensor, precision:
         found = likeness(for_the_first_time(partial(gradient, after, x, precision), x), expected)
     if not found > (ALIKE if precision == "bf16" else EQUAL):
         raise ValueError(f"its gradients are only {found:.3f} alike")
-
-
-@torch.no_grad()
-def fill_zeros(one: nn.Module, other: nn.Module) -> None:
-    """Weights that begin as zeros, such as a head's, hide the gradients of all that lies before them: they get the same
-    noise in both copies."""
-    draws = torch.Generator().manual_seed(0)
-    for p, q in zip(one.parameters(), other.parameters(), strict=True):
-        if p.is_floating_point() and not p.any():
-            p.copy_(NOISE * torch.randn(p.shape, generator=draws))
-            q.copy_(p)
 
 
 def gradient(student: AnyStudent, x: Tensor, precision: str) -> Tensor:

@@ -1,31 +1,32 @@
-"""How images and weights lie in memory during a training: channels innermost, where all networks take that.
+"""How images and weights lie in memory during a training: channels innermost, where a step takes that.
 
-Convolutions and norms are faster so, on a GPU and on a CPU. But a network may look at how its activations lie:
-`x.view(len(x), -1)` behind a convolution is an error where channels are innermost.
+Convolutions and norms are faster so, on a GPU and on a CPU. But whatever has a part in a step may look at how its
+tensors lie: `x.view(len(x), -1)` behind a convolution is an error where channels are innermost. So a step is tried.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from onefold.engine.alike import close
+from onefold.engine.alike import close, fill_zeros
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import ALONE, World
 from onefold.ensemble import Teachers
+from onefold.ensemble.student import logits_of
 from onefold.fast.tf32 import tf32
 from onefold.methods import AnyStudent
 
 OUTERMOST, INNERMOST = torch.contiguous_format, torch.channels_last
 
 
-def laid_out(x: Tensor, layout: torch.memory_format) -> Tensor:
-    """Images as the networks of a training take them; what is no image stays as it is."""
-    return x.contiguous(memory_format=layout) if x.dim() == 4 else x
+def innermost(x: Tensor) -> Tensor:
+    """Images with their channels innermost; what is no image stays as it is."""
+    return x.contiguous(memory_format=INNERMOST) if x.dim() == 4 else x
 
 
 def lay_out(module: nn.Module, layout: torch.memory_format = INNERMOST) -> None:
@@ -39,46 +40,67 @@ def layout_for(
     student: AnyStudent,
     teachers: Teachers | SpreadTeachers | None,
     x: Tensor,
+    step: Callable[[AnyStudent], object],
     say: Callable[[str], None],
     world: World = ALONE,
 ) -> torch.memory_format:
-    """Innermost where the student, in training and at rest, and all teachers answer the same so; in all processes."""
+    """Innermost where the student and all teachers answer the same so, and a whole step goes through; in all processes.
+
+    `step` takes one with a copy of the student and images whose channels are innermost.
+    """
     own = teachers.own if isinstance(teachers, SpreadTeachers) else teachers
     networks = [] if own is None else list(own.networks)[: 1 if own.alike else None]
     convolving = any(p.dim() == 4 for network in (student, *networks) for p in network.parameters())
-    if not any(world.collected(convolving and x.dim() == 4)):
+    if not any(world.collected(convolving)):
         return OUTERMOST
-    told = refusal("the student", student, x)
+    other = copy.deepcopy(student)
+    reason = refusal("the student", partial(of_student, other, x), x.device)
     for network in networks:
-        told = told or refusal("the teachers", network, x)
-    told = next((found for found in world.collected(told) if found), "")
-    if told:
-        say(told)
-    return OUTERMOST if told else INNERMOST
+        reason = reason or refusal("the teachers", partial(of_teacher, network, x), x.device)
+    # Processes take a step together, or none of them does.
+    found = next((told for told in world.collected(reason) if told), "")
+    if not found:
+        reason = refusal("a step", partial(of_step, other, step), x.device)
+        found = next((told for told in world.collected(reason) if told), "")
+    if found:
+        say(found)
+    return OUTERMOST if found else INNERMOST
 
 
-@torch.no_grad()
-def refusal(who: str, network: nn.Module, x: Tensor) -> str:
-    """Why a network cannot take images and weights with their channels innermost; empty where it can."""
-    student = isinstance(network, AnyStudent)
-    inner = laid_out(x, INNERMOST)
+def refusal(who: str, ask: Callable[[], bool], device: torch.device) -> str:
+    """Why somebody cannot have channels innermost; empty where they can. Nobody else sees that numbers were drawn."""
     try:
-        other = copy.deepcopy(network)
-        lay_out(other)
-        with tf32(False):
-            expected = drawn(network.at_rest if student else network, x)
-            found = drawn(other.at_rest if student else other, inner)
-        if student:
-            drawn(other.train(), inner)
-    except Exception as error:  # whatever a network does that looks at its memory
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), tf32(False):
+            reason = "" if ask() else "its answers differ"
+    except Exception as error:  # whatever they do that looks at its memory
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-    else:
-        reason = "" if close(found, expected, network) else "its answers differ"
     return f"{who} cannot have channels innermost in memory, which would be faster: {reason}" if reason else ""
 
 
-def drawn(network: Any, x: Tensor) -> Tensor:
-    """Its answers; who draws, draws the same each time, and nobody else sees that numbers were drawn."""
-    with torch.random.fork_rng([x.device] if x.is_cuda else []):
-        torch.manual_seed(0)
-        return torch.as_tensor(network(x)).float()
+@torch.no_grad()
+def of_student(other: AnyStudent, x: Tensor) -> bool:
+    """Whether a copy of a student answers the same with its weights laid out, as they are from here on."""
+    fill_zeros(other)
+    ask = partial(drawn, other.at_rest)
+    expected, again = ask(x), ask(x, seed=1)
+    lay_out(other)
+    return close(ask(innermost(x)), expected, other) or not close(again, expected, other)
+
+
+@torch.no_grad()
+def of_teacher(network: nn.Module, x: Tensor) -> bool:
+    ask = partial(drawn, partial(logits_of, network))
+    expected = ask(x)
+    return close(ask(innermost(x)), expected, network) or not close(ask(x, seed=1), expected, network)
+
+
+def drawn(network: Callable[[Tensor], Tensor], x: Tensor, seed: int = 0) -> Tensor:
+    """Answers of a network that may draw numbers. On maps it draws in the order of the memory: such answers differ."""
+    torch.manual_seed(seed)
+    return network(x).float()
+
+
+def of_step(other: AnyStudent, step: Callable[[AnyStudent], object]) -> bool:
+    torch.manual_seed(0)
+    step(other.train())
+    return True

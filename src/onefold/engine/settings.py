@@ -22,7 +22,8 @@ class Settings:
     """of products; "auto" is bf16 on a GPU that has it, and float32 elsewhere"""
     compile: bool = False
     fast: bool = True
-    """on a GPU: networks rewritten into few kernels, and the whole step in one CUDA graph"""
+    """a faster memory layout (channels innermost), on a CPU, too; on a GPU also networks rewritten into few kernels and
+    the whole step in one CUDA graph"""
     eval_every: int = 1
     eval_last: int = 1
     """epochs at the end that are evaluated each"""

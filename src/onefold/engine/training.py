@@ -21,7 +21,7 @@ from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.diversity import DiversityLog, diversity_log
-from onefold.engine.layout import INNERMOST, OUTERMOST, laid_out, lay_out, layout_for
+from onefold.engine.layout import INNERMOST, OUTERMOST, innermost, lay_out, layout_for
 from onefold.engine.optim.ema import MovingAverage
 from onefold.engine.optim.factories import (
     OptimizerFactory,
@@ -148,12 +148,19 @@ def prepare(job: Job) -> Training:
 
     def loss_for(student: AnyStudent, teachers: Ensemble | None, layout: torch.memory_format = OUTERMOST) -> Loss:
         def loss(x: Tensor, labels: Tensor) -> Tensor:
-            return distillation_loss(laid_out(x, layout), labels, student, teachers, objective, perturb)
+            x = innermost(x) if layout is INNERMOST else x
+            return distillation_loss(x, labels, student, teachers, objective, perturb)
 
         return loss
 
     classes = check_job(job, student, loss_for(student.at_rest, job.teachers), x, labels)
-    layout = layout_for(student, job.teachers, x, job.say, job.world) if settings.fast else OUTERMOST
+
+    def one_step(other: AnyStudent) -> None:
+        trial = optimizer_for(other, settings, job.optimizer, unsaid=job.unsaid)
+        loss_for(other, job.teachers, INNERMOST)(x, labels).backward()
+        trial.step()
+
+    layout = layout_for(student, job.teachers, x, one_step, job.say, job.world) if settings.fast else OUTERMOST
     if layout is INNERMOST:
         lay_out(student)
     network_draws = job.world.size > 1 and draws_by_itself(student, x)
@@ -162,7 +169,7 @@ def prepare(job: Job) -> Training:
     fast = settings.fast and job.device.type == "cuda" and not (settings.compile and job.world.size > 1)
     teachers = job.teachers
     if fast and not settings.compile:
-        fast_student(student, laid_out(x, layout), precision, job.say, job.world)
+        fast_student(student, innermost(x) if layout is INNERMOST else x, precision, job.say, job.world)
         if isinstance(teachers, Teachers):
             teachers = fast_teachers(teachers, x, precision, job.say, layout)
     optimizer = optimizer_for(student, settings, job.optimizer, fast, job.unsaid)
@@ -195,6 +202,7 @@ def prepare(job: Job) -> Training:
         rank=job.world.rank,
         world_size=job.world.size,
         classes=classes,
+        layout=layout,
     )
     val, test = (None if split is None else evaluation_loader(job, split, classes) for split in (job.val, job.test))
     schedule = schedule_for(optimizer, settings, len(train), job.scheduler, measured=job.val is not None)

@@ -42,6 +42,7 @@ def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
     `world` are the processes over which normalisations that say so form their statistics.
     """
     found = {"norms": 0, "layer norms": 0, "sums": 0, "convolutions": 0}
+    view_any_layout(graph)
     for node in calls(graph, F.batch_norm, batch_norm_across):
         across = node.target is batch_norm_across
         fused = fuse_norm(graph, node, normalizing(world if across else None))
@@ -57,7 +58,6 @@ def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
             node.target = fast
     found["convolutions"] = fuse_convolutions(graph)
     count_batches_at_once(graph)
-    view_any_layout(graph)
     graph.lint()
     return found
 
@@ -171,11 +171,12 @@ def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
 
 def view_any_layout(graph: fx.Graph) -> None:
     """A network's own convolutions may leave its channels outermost in memory; here they are innermost, and `view` of
-    several dimensions as one would be an error."""
+    several dimensions as one would be an error. Not where somebody writes into that memory: `reshape` may copy it."""
+    *_, output = graph.nodes
     for node in graph.nodes:
         sizes = node.args[1:]
         if node.op == "call_method" and node.target == "view" and sizes and not isinstance(sizes[0], torch.dtype):
-            node.target = "reshape"
+            node.target = "view" if changed_between([node], node, output) else "reshape"
 
 
 def count_batches_at_once(graph: fx.Graph) -> None:
