@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -32,6 +33,7 @@ class Measurement:
     name: str
     words: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
+    emptied: tuple[Path, ...] = ()
 
 
 def script(name: str, *words: str) -> tuple[str, ...]:
@@ -39,12 +41,13 @@ def script(name: str, *words: str) -> tuple[str, ...]:
 
 
 def measurements(out: Path, data_root: str) -> list[Measurement]:
-    empty = {"TRITON_CACHE_DIR": str(out / "triton-cache")}
+    cache = out / "triton-cache"
+    own = {"TRITON_CACHE_DIR": str(cache)}
     workers = str(max(2, (os.cpu_count() or 2) - 2))
     return [
         Measurement("tests", ("-m", "pytest", "-q", "-m", "gpu", "-n", workers, str(ROOT / "tests"))),
-        Measurement("start-empty", script("step", *PERTURBED), empty),
-        Measurement("start-again", script("step", *PERTURBED), empty),  # the caches are those of the run before
+        Measurement("start-empty", script("step", *PERTURBED), own, (cache,)),
+        Measurement("start-again", script("step", *PERTURBED), own),  # the cache is that of the one before
         Measurement("sgd-torch", script("step", *FIRST_ROW)),
         Measurement("sgd-one-kernel", script("step", *FIRST_ROW, "--one-kernel-sgd")),
         Measurement("sgd-torch-again", script("step", *FIRST_ROW)),
@@ -69,21 +72,23 @@ def done(one: Measurement, out: Path, device: str) -> Path | None:
 
 def measure(one: Measurement, out: Path, device: str) -> bool:
     stem = f"{time.strftime('%Y-%m-%d')}-{device}-{one.name}"
-    record, log = out / f"{stem}.json", out / f"{stem}.log"
-    words = [str(record) if word == "RECORD" else word for word in one.words]
+    record, log, aside = out / f"{stem}.json", out / f"{stem}.log", out / f"{stem}.unfinished"
+    words = [str(aside) if word == "RECORD" else word for word in one.words]
+    for place in one.emptied:
+        shutil.rmtree(place, ignore_errors=True)
     with log.open("w") as file:
         ended = subprocess.run(
             [sys.executable, *words], cwd=ROOT, env=os.environ | one.environment, stdout=file, stderr=subprocess.STDOUT
         )
-    if ended.returncode == 0 and "RECORD" not in one.words:
-        log.rename(log.with_suffix(".passed"))
+    if ended.returncode == 0:  # else a script may have written a part
+        log.rename(log.with_suffix(".passed")) if "RECORD" not in one.words else aside.rename(record)
     return ended.returncode == 0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--data-root", default="data", help="where CIFAR-10 is, for `seeds`")
+    parser.add_argument("--data-root", type=Path, default=Path("data"), help="where CIFAR-10 is, for `seeds`")
     parser.add_argument("--only", nargs="+", default=[], help="those with one of these words in their names")
     parser.add_argument("--minutes", type=float, help="nothing is begun after so many")
     parser.add_argument("--list", action="store_true", help="say what is there and what is missing")
@@ -94,7 +99,7 @@ def main() -> None:
         if device == "cpu":
             raise SystemExit("expected a CUDA device, got none; `onefold bench` measures a CPU")
         out.mkdir(parents=True, exist_ok=True)
-    for one in measurements(out, args.data_root):
+    for one in measurements(out, str(args.data_root.resolve())):
         if args.only and not any(word in one.name for word in args.only):
             continue
         there = done(one, out, device)
