@@ -60,8 +60,8 @@ OTHERWISE = {
 }
 DEFAULT = "LatentBE + TDiv-SDiv"
 LEGEND = (
-    "Means over runs, in italics the paper's; † short of them by more than two of the paper's deviations. The causes, "
-    "as far as they are known, are in [RESULTS.md](RESULTS.md)."
+    "Means over runs; the paper's numbers in italics. † marks results worse than the paper's by more than two of its "
+    "standard deviations. The causes, as far as they are known, are in [RESULTS.md](RESULTS.md)."
 )
 BOLD = "Bold: the best of each column."
 SHORT = "-lines"  # how the folders of short runs with two members end
