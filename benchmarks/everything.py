@@ -23,7 +23,6 @@ import torch
 ROOT = Path(__file__).parents[1]
 NETWORKS = ("wrn28x4", "wrn28x1", "resnet50", "vit-s")
 PERTURBED = ("--widths", "4", "--rows", "latentbe/tdiv-sdiv", "--no-plain")
-FIRST_ROW = ("--widths", "4", "--rows", "supervised/none", "--no-plain")
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,6 @@ def measurements(out: Path, data_root: str) -> list[Measurement]:
         Measurement("tests", ("-m", "pytest", "-q", "-m", "gpu", "-n", workers, str(ROOT / "tests"))),
         Measurement("start-empty", script("step", *PERTURBED), own, (cache,)),
         Measurement("start-again", script("step", *PERTURBED), own),  # the cache is that of the one before
-        Measurement("sgd-torch", script("step", *FIRST_ROW)),
-        Measurement("sgd-one-kernel", script("step", *FIRST_ROW, "--one-kernel-sgd")),
-        Measurement("sgd-torch-again", script("step", *FIRST_ROW)),
-        Measurement("sgd-one-kernel-again", script("step", *FIRST_ROW, "--one-kernel-sgd")),
         *(Measurement(n, ("-m", "onefold", "bench", "--network", n, "--out", "RECORD")) for n in NETWORKS),
         Measurement("seeds", script("seeds", "--data-root", data_root)),
         Measurement("inference", script("inference", "--device", "cuda")),

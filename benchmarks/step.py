@@ -1,7 +1,7 @@
 """How long a training step takes on this GPU, beside the plain version of the same step (that both have the same
 losses is for `pytest -m gpu tests/bench/test_plain.py` to say).
 
-python benchmarks/step.py [--widths 1 4] [--steps 60] [--one-kernel-sgd] [--out FILE]
+python benchmarks/step.py [--widths 1 4] [--steps 60] [--out FILE]
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from onefold.data import Arrays, CropFlip
 from onefold.engine.settings import Settings
 from onefold.engine.training import Job, Training, prepare
 from onefold.ensemble import Teachers
-from onefold.fast import sgd
 from onefold.methods import METHODS, PERTURBATIONS
 from onefold.models import wrn28
 
@@ -117,13 +116,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rows", nargs="+", default=[f"{m}/{p}" for m, p in ROWS], help="such as latentbe/tdiv-sdiv")
     parser.add_argument("--no-plain", action="store_true")
-    parser.add_argument("--one-kernel-sgd", action="store_true", help="update all parameters of a group in one kernel")
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
-    sgd.IN_USE = args.one_kernel_sgd
     data = images()
     table = []
     for width in args.widths:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from onefold.data.augment import CropFlip, as_input, crop_and_flip, draw
-from onefold.fast import few_channels, passes, rows, sgd
+from onefold.fast import few_channels, passes, rows
 from onefold.fast.across import World
 from onefold.fast.crop import cropped
 from onefold.fast.interior_point import interior_point
@@ -201,45 +201,6 @@ def check_crops() -> None:
     assert torch.equal(found.cpu(), expected), "crops"
 
 
-def check_sgd() -> None:
-    """Steps of many parameters by one kernel a group, from gradients in two precisions, and what is left to torch."""
-    sgd.NUMBERS = 64 if DEVICE == "cpu" else 2048
-    sizes = [(5,), (40, 9), (1,), (3, 130), (257,), (8, 4, 3, 3), (8, 16, 1, 1), (8,)]
-    for nesterov in (True, False):
-        both = []
-        values = [torch.randn(size, device=DEVICE) for size in sizes]
-        values[5] = innermost_channels(values[5])
-        for fast in (True, False):
-            found = [torch.nn.Parameter(v.clone(memory_format=torch.preserve_format)) for v in values]
-            found[7] = torch.nn.Parameter(values[7].repeat(2)[1:9])  # not where four numbers can be read at a time
-            rates = [torch.tensor(rate, device=DEVICE) for rate in (0.1, 0.5)]
-            groups = [
-                {"params": found[:5], "lr": rates[0], "weight_decay": 0.05},
-                {"params": found[5:], "lr": rates[1], "weight_decay": 0.0},
-            ]
-            optimizer = sgd.OneKernelSGD(groups, lr=0.1, momentum=0.9, nesterov=nesterov)
-            torch.manual_seed(1)
-            with (
-                mock.patch.object(passes, "on_gpu", return_value=fast),
-                mock.patch.object(sgd, "update", wraps=sgd.update) as plain,
-            ):
-                for _ in range(3):
-                    for k, p in enumerate(found):
-                        g = torch.randn(p.shape, device=DEVICE)
-                        # The last one's strides are not the parameter's, which torch has to see to.
-                        g = g.mT.contiguous().mT if k == 3 else innermost_channels(g) if k == 5 else g
-                        if k % 2:
-                            optimizer.rounded[p] = g.bfloat16()
-                        else:
-                            p.grad = g
-                    optimizer.step()
-                    optimizer.zero_grad()
-            assert plain.call_count == (3 if fast else 24), "parameters that the kernel takes"
-            both.append([*found, *(optimizer.state[p]["momentum_buffer"] for p in found)])
-        for mine, expected in zip(*both, strict=True):
-            assert float((mine - expected).detach().abs().max()) < 1e-5, "steps of SGD"
-
-
 def check_interior_point() -> None:
     """Weights of AE-KD: three steps of each programme, and where it ends; teachers of the second half have a twin."""
     count = 4 if DEVICE == "cpu" else 1000
@@ -279,6 +240,5 @@ if __name__ == "__main__":
     check_arrivals()
     check_convolutions()
     check_crops()
-    check_sgd()
     check_interior_point()
     print("kernels agree")

@@ -24,7 +24,6 @@ from onefold.ensemble.layers import RankOneConv
 from onefold.fast import ahead, conv_kernels, few_channels, passes
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.network import make_fast
-from onefold.fast.sgd import OneKernelSGD
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="no Triton"),
@@ -171,23 +170,6 @@ def test_kernels_for_this_gpu_wait_for_the_one_before(gpu: Absent, tmp_path: Pat
     code = {path.stem: path.read_text() for path in tmp_path.rglob("*.ptx")}
     assert set(code) == {name for name, _ in gpu.compiled}
     assert [name for name, text in code.items() if "griddepcontrol.wait" not in text] == []
-
-
-def test_an_update_is_asked_for_and_computed(gpu: Absent, tmp_path: Path) -> None:
-    ours, theirs = torch.nn.Parameter(torch.ones(5)), torch.nn.Parameter(torch.ones(5))
-    settings = {"lr": torch.tensor(0.1), "weight_decay": 0.5}
-    made = OneKernelSGD([{"params": [ours], **settings}], lr=0.1, momentum=0.9, nesterov=True)
-    plain = torch.optim.SGD([{"params": [theirs], **settings}], lr=0.1, momentum=0.9, nesterov=True)
-    ours.grad, theirs.grad = torch.arange(5.0), torch.arange(5.0)
-    compile_ahead(made.step)
-    plain.step()
-    torch.testing.assert_close(ours, theirs)
-    assert gpu.launched == []
-    (code,) = (path.read_text() for path in tmp_path.rglob("*.ptx"))
-    assert "griddepcontrol.wait" in code
-    made.step()
-    assert gpu.launched == ["sgd_kernel"]
-    assert [name for name, _ in gpu.compiled] == ["sgd_kernel"]
 
 
 def test_lanes_of_an_interior_point_agree_on_their_sums(gpu: Absent) -> None:

@@ -28,7 +28,6 @@ from onefold.engine.conduct import conduct, conducting
 from onefold.engine.keeping.pack import pack, unpack
 from onefold.engine.losses import weights_finite
 from onefold.engine.training import Training, prepare
-from onefold.fast import sgd
 from onefold.fast.streams import MANY, apart, foremost, stream
 from onefold.methods import METHODS, PERTURBATIONS
 from onefold.models import mlp, wrn28
@@ -209,7 +208,44 @@ def test_fifty_losses_are_those_of_the_eager_path(method: str, perturbation: str
     fast = losses(prepare(job(method, perturbation, **slow)), 50)
     torch.testing.assert_close(fast, expected, rtol=1e-4, atol=0)
     rounded = losses(prepare(job(method, perturbation, precision="bf16", **slow)), 50)
-    torch.testing.assert_close(rounded, expected, rtol=2e-2, atol=0)
+    apart = (rounded - expected) / expected
+    if float(apart.abs().max()) > 2e-2:
+        eager = losses(prepare(job(method, perturbation, precision="bf16", fast=False, **slow)), 50)
+        plain = (eager - expected) / expected
+        pytest.fail(f"in bf16 the fast path is {apart.tolist()} from eager float32, and eager bf16 {plain.tolist()}")
+
+
+def gradients(training: Training) -> dict[str, Tensor]:
+    """Of the first step, by parameter: those that the update has used."""
+    x, y = next(iter(training.train.batches(0)))
+    training.student.train()
+    training.step(x, y)
+    grads = {name: p.grad for name, p in training.student.named_parameters()}
+    return {name: g.detach().double().contiguous().flatten() for name, g in grads.items() if g is not None}
+
+
+def likeness(one: Tensor, other: Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(one, other, dim=0))
+
+
+@pytest.mark.parametrize("perturbation", ["none", "tdiv-sdiv"])
+@pytest.mark.parametrize("width", [1, None])
+@pytest.mark.usefixtures("exact")
+def test_no_parameter_s_gradient_is_lost_in_rounding(width: int | None, perturbation: str) -> None:
+    """Each by itself, as far as eager bf16 has it: losses alone hide one that is missing for dozens of steps."""
+    torch.manual_seed(1)
+    net = Transformer() if width is None else wrn28(width)
+    ways: dict[str, dict[str, Any]] = {"exact": {"fast": False}, "eager": {"fast": False, "precision": "bf16"}}
+    ways |= {"fast": {"precision": "bf16"}}
+    found = {way: gradients(prepare(job("latentbe", perturbation, net=net, **given))) for way, given in ways.items()}
+    assert found["fast"].keys() == found["eager"].keys() == found["exact"].keys()
+    lost = {}
+    for name, expected in found["exact"].items():
+        fast, eager = likeness(found["fast"][name], expected), likeness(found["eager"][name], expected)
+        length = float(found["fast"][name].norm() / expected.norm().clamp(min=1e-12))
+        if eager > 0.5 and not (fast > eager - 0.1 and 0.7 < length < 1.4):
+            lost[name] = f"likeness {fast:.3f}, eager {eager:.3f}; length {length:.3f}"
+    assert not lost
 
 
 def test_what_leaves_the_gpu_in_one_piece_is_what_was_there() -> None:
@@ -276,22 +312,6 @@ def test_a_user_s_optimizer_updates_outside_of_the_graph() -> None:
     given = dataclasses.replace(given, train=images(150))  # two batches and a smaller one: two graphs
     eager = dataclasses.replace(given, settings=dataclasses.replace(given.settings, fast=False))
     torch.testing.assert_close(losses(prepare(given), 6), losses(prepare(eager), 6), rtol=2e-3, atol=0)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_sgd_in_one_kernel_is_torch_s(precision: str, exact: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
-    slow: dict[str, Any] = {"epochs": 10, "optim": OptimRecipe(batch_size=64, lr=0.001, warmup_epochs=10)}
-
-    def training(one_kernel: bool) -> Training:
-        monkeypatch.setattr(sgd, "IN_USE", one_kernel)
-        given = job("latentbe", "tdiv-sdiv", precision=precision, **slow)
-        return prepare(dataclasses.replace(given, train=images(150)))  # two batches and a smaller one: two graphs
-
-    expected, one_kernel = losses(training(False), 30), training(True)
-    assert isinstance(one_kernel.optimizer, sgd.OneKernelSGD)
-    torch.testing.assert_close(losses(one_kernel, 30), expected, rtol=1e-4 if precision == "float32" else 5e-3, atol=0)
-    assert isinstance(one_kernel.step, CapturedStep)
-    assert len(one_kernel.step.graphs) == 2
 
 
 def test_runs_side_by_side_end_as_alone() -> None:

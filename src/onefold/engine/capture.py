@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,6 @@ from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.step import Step, TrainingStep
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.kernels.counters import Counters, own_counters
-from onefold.fast.sgd import OneKernelSGD
 from onefold.fast.streams import foremost, side_by_side
 
 WARM_UP = 3  # steps before the capture: they choose kernels and make the optimizer's state
@@ -34,7 +33,6 @@ class Graph:
     loss: Tensor
     gradients: list[tuple[nn.Parameter, Tensor | None]]
     counters: Counters | None = None
-    tables: list[Tensor] = field(default_factory=list)
 
 
 class CapturedStep:
@@ -139,7 +137,6 @@ class CapturedStep:
         self.optimizer.zero_grad(set_to_none=True)
         # A graph has memory of its own, and to find none left would break the capture off: the warm-up's goes back.
         torch.cuda.empty_cache()
-        tables = self.optimizer.to_be_captured() if isinstance(self.optimizer, OneKernelSGD) else []
         graph = torch.cuda.CUDAGraph()
         for generator in self.world.generators:  # torch's own is known to every graph
             graph.register_generator_state(generator)
@@ -148,11 +145,9 @@ class CapturedStep:
             with torch.cuda.graph(graph, pool=self.pool, stream=side):
                 loss = self.part(x, labels)
         self.pool = graph.pool()
-        if isinstance(self.optimizer, OneKernelSGD):
-            self.optimizer.captured()
         # A whole step has used its gradients up; those of half a step have to stay where the graph writes them.
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
-        return Graph(graph, x, labels, loss, [] if self.whole else [(p, p.grad) for p in trained], counters, tables)
+        return Graph(graph, x, labels, loss, [] if self.whole else [(p, p.grad) for p in trained], counters)
 
     def compile_ahead(self, x: Tensor, labels: Tensor) -> None:
         """All kernels of a step, in one that is taken back like those that warm up."""

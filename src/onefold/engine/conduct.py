@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
 from onefold.engine.abreast import Going, alone
 from onefold.engine.device import own_randomness, placed
@@ -28,7 +28,6 @@ from onefold.engine.result import Result, finish, finished_result, served_networ
 from onefold.engine.training import Job, Training, prepare
 from onefold.engine.untrained import untrained_note
 from onefold.ensemble import Teachers
-from onefold.fast.sgd import OneKernelSGD
 from onefold.run import RunFolder, teachers_hash
 
 COPIES = 10  # of the weights that a run holds on the disk at most: old and new checkpoints with momenta, the model
@@ -159,8 +158,7 @@ def describe_optimizer(optimizer: Optimizer) -> dict[str, Any]:
     """Its class and what each of its groups is told."""
     told = [{k: v for k, v in group.items() if k not in ("params", *HOW)} for group in optimizer.param_groups]
     groups = [{k: repr(float(v) if isinstance(v, Tensor) else v) for k, v in group.items()} for group in told]
-    kind = SGD if isinstance(optimizer, OneKernelSGD) else type(optimizer)  # not what is computed, only how
-    return {"class": kind.__name__, "groups": groups}
+    return {"class": type(optimizer).__name__, "groups": groups}
 
 
 def fingerprint(teachers: Teachers | SpreadTeachers, world: World) -> str:

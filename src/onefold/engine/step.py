@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.optim.ema import MovingAverage
 from onefold.fast.convolve import Gradients, gradients_beside
-from onefold.fast.sgd import OneKernelSGD
 from onefold.fast.streams import beside, given_back
 from onefold.types import Ensemble, Objective, Perturbation, Student
 
@@ -82,9 +81,6 @@ def training_step(
     `gradients` computes those of the convolutions' weights beside the rest of the backward pass.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    # Whoever adds gradients up, or measures them, wants them in the weights' precision.
-    as_written = isinstance(optimizer, OneKernelSGD) and clip is None and accumulate == 1 and world.size == 1
-    rounded = optimizer.rounded if isinstance(optimizer, OneKernelSGD) and as_written else None
 
     def differentiate(x: Tensor, labels: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
@@ -100,7 +96,7 @@ def training_step(
             value.backward()
             values.append(value.detach())
         if gradients is not None:
-            gradients.join(rounded)
+            gradients.join()
         return world.summed(parameters, reduce(torch.add, values))
 
     def update() -> None:

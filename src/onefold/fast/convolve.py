@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -43,15 +43,10 @@ class Gradients:
             event, _ = self.held.popleft()
             current.wait_event(event)  # from here on their memory may be used again
 
-    def join(self, rounded: dict[Tensor, Tensor] | None = None) -> None:
-        """Gives every weight its gradient; or leaves it in `rounded`, by weight, as the kernel wrote it."""
+    def join(self) -> None:
+        """Gives every weight its gradient."""
         if self.found:  # else the stream has no part in a capture, and nothing in one may wait for it
             torch.cuda.current_stream().wait_stream(self.stream)
-        if rounded is not None:
-            times = Counter(weight for weight, _ in self.found)
-            whole = ((w, laid_out_as(w, dw)) for w, dw in self.found if times[w] == 1 and w.grad is None)
-            rounded.update((w, dw) for w, dw in whole if dw.stride() == w.stride())
-            self.found = [(w, dw) for w, dw in self.found if w not in rounded]
         for (weight, _), dw in zip(self.found, like_weights(self.found), strict=True):
             weight.grad = dw if weight.grad is None else weight.grad + dw
         self.begin()

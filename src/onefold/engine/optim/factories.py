@@ -15,7 +15,6 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from onefold.engine.optim.schedule import Given, OnPlateau, Schedule, WarmupCosine
 from onefold.engine.settings import Settings
 from onefold.ensemble import BatchEnsemble
-from onefold.fast import sgd
 from onefold.methods import AnyStudent
 
 OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
@@ -42,8 +41,6 @@ def optimizer_for(
         if fast:
             device = next(student.parameters()).device
             groups = [group | {"lr": torch.tensor(float(group["lr"]), device=device)} for group in groups]
-        if fast and sgd.IN_USE and optim.momentum > 0:
-            return sgd.OneKernelSGD(groups, lr=optim.lr, momentum=optim.momentum, nesterov=True)
         return SGD(groups, lr=optim.lr, momentum=optim.momentum, nesterov=optim.momentum > 0, fused=fast or None)
     if not callable(factory):
         raise ValueError(
