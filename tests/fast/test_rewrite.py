@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import operator
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor, fx, nn
 import onefold
 from onefold.engine import accelerate
 from onefold.engine.accelerate import fast_student, fast_teachers
-from onefold.engine.alike import close
+from onefold.engine.alike import close, gradient
 from onefold.engine.distributed.batch_norm import share_statistics
 from onefold.engine.distributed.world import ALONE
 from onefold.ensemble import BatchEnsemble, Plain
@@ -316,6 +318,37 @@ def test_a_rewriting_that_goes_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(passes, "gradient", lambda dz, *_: dz)
     fast_student(Plain(wide()), torch.rand(8, 3, SIZE, SIZE), "float32", said.append)
     assert "gradients" in said[0]
+
+
+@pytest.mark.parametrize("factor", [0.0, 3.0, -1.0])
+def test_one_parameter_s_gradient_that_goes_wrong_is_noticed(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were it a small part of all, their direction would say nothing."""
+    monkeypatch.setattr(accelerate, "EQUAL", -1.0)
+    said: list[str] = []
+    table = passes.gradient_table
+
+    def wrong(dz: Tensor, y: Tensor, *rest: Any) -> Any:
+        coefficients, learned, passed = table(dz, y, *rest)
+        assert learned.bias is not None
+        return coefficients, learned._replace(bias=factor * learned.bias), passed
+
+    student, x = Plain(wide()), torch.rand(8, 3, SIZE, SIZE)
+    before = gradient(copy.deepcopy(student), x, "float32")
+    monkeypatch.setattr(passes, "gradient_table", wrong)
+    fast_student(student, x, "float32", said.append)
+    (sentence,) = said
+    named = re.search(r"the gradient of (\S+) is another one", sentence)
+    assert named is not None
+    assert named[1].endswith("bias")
+    assert named[1] in before
+
+
+def test_a_gradient_that_is_rounding_alone_is_no_reason() -> None:
+    """A bias before a BatchNorm has none, however its norm is computed."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 100, 4))
+    said: list[str] = []
+    fast_student(Plain(net), torch.rand(8, 3, SIZE, SIZE), "float32", said.append)
+    assert not said
 
 
 class ZeroHead(Views):

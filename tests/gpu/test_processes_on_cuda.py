@@ -138,7 +138,8 @@ def losses(
     """The losses of six steps, two of which see a smaller batch; where the random numbers stand then; the graphs."""
     torch.manual_seed(0)
     nets = [trained().eval(), trained().eval()]
-    optim = OptimRecipe(batch_size=16, lr=0.02, warmup_epochs=0)
+    # At twice this rate the third loss, of eager steps whose channels lie outermost, was 1.01e-4 apart once.
+    optim = OptimRecipe(batch_size=16, lr=0.01, warmup_epochs=0)
     job = Job(
         method=method_named("latentbe"),
         perturbation=perturbation_named(perturbation),

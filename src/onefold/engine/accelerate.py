@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from onefold.engine.alike import close, fill_zeros
+from onefold.engine.alike import STEADY, close, fill_zeros, gradient, likeness, lost_gradients
 from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.layout import INNERMOST, OUTERMOST, innermost, lay_out
@@ -23,9 +23,10 @@ from onefold.methods import AnyStudent
 
 APART = 0.1  # how far answers may be, as a part of the largest: that is what bf16 makes of them
 # Cosines between gradients on a few examples, at least:
-STEADY = 0.95  # of one network's in float32 and bf16, where rounding does not turn it
 ALIKE = 0.9  # of the plain and the rewritten network's, rounded in two ways
 EQUAL = 0.99  # of the same in float32, where only the order of sums differs
+
+T = TypeVar("T")
 
 
 def fast_teachers(
@@ -125,34 +126,25 @@ def fast_student(
 
 
 def check_gradients(before: AnyStudent, after: AnyStudent, x: Tensor, precision: str) -> None:
-    """Refuses a rewritten student whose gradients in training point elsewhere than they did.
+    """Refuses a rewritten student whose gradients in training point elsewhere than they did, all together or a
+    parameter's own, which the others outweigh.
 
     With bf16 that is seen in networks whose gradient survives the rounding. In others, such as a deep ResNet with its
     first weights, even two ways of rounding have little in common; these are compared in float32.
     """
     fill_zeros(before, after)
     with tf32(False):
-        expected = gradient(before, x, "float32")
-        if precision == "bf16" and likeness(gradient(before, x, precision), expected) < STEADY:
-            precision = "float32"
-        found = likeness(for_the_first_time(partial(gradient, after, x, precision), x), expected)
-    if not found > (ALIKE if precision == "bf16" else EQUAL):
-        raise ValueError(f"its gradients are only {found:.3f} alike")
-
-
-def gradient(student: AnyStudent, x: Tensor, precision: str) -> Tensor:
-    """Of the mean square of a student's logits in training, for all parameters, one after the other."""
-    student.zero_grad()
-    with torch.random.fork_rng([x.device] if x.is_cuda else []):  # whoever draws, draws the same
-        torch.manual_seed(0)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
-            student.train()(x).float().square().mean().backward()
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in student.parameters()]
-    return torch.cat([g.contiguous().flatten().double() for g in gradients])
-
-
-def likeness(one: Tensor, other: Tensor) -> float:
-    return float(torch.nn.functional.cosine_similarity(one, other, dim=0))
+        exact = rounded = gradient(before, x, "float32")
+        if precision == "bf16":
+            rounded = gradient(before, x, precision)
+            if likeness(rounded, exact) < STEADY:
+                precision, rounded = "float32", exact
+        found = for_the_first_time(partial(gradient, after, x, precision), x)
+    alike = likeness(found, exact)
+    if not alike > (ALIKE if precision == "bf16" else EQUAL):
+        raise ValueError(f"its gradients are only {alike:.3f} alike")
+    if lost := lost_gradients(found, exact, rounded):
+        raise ValueError(f"the gradient of {lost[0]} is another one")
 
 
 @torch.no_grad()
@@ -161,7 +153,7 @@ def answers(ensemble: Callable[[Tensor], Tensor], x: Tensor, precision: str = "f
         return ensemble(x).float()
 
 
-def for_the_first_time(compute: Callable[[], Tensor], x: Tensor) -> Tensor:
+def for_the_first_time(compute: Callable[[], T], x: Tensor) -> T:
     """What rewritten networks compute, whose kernels may have to be compiled."""
     if x.is_cuda:
         compile_ahead(compute)
