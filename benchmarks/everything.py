@@ -23,6 +23,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 NETWORKS = ("wrn28x4", "wrn28x1", "resnet50", "vit-s")
 PERTURBED = ("--widths", "4", "--rows", "latentbe/tdiv-sdiv", "--no-plain")
+PYTEST = ("-m", "pytest", "-q", "-p", "no:benchmark")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ def measurements(out: Path, data_root: str) -> list[Measurement]:
     own = {"TRITON_CACHE_DIR": str(cache)}
     workers = str(max(2, (os.cpu_count() or 2) - 2))
     return [
-        Measurement("tests", ("-m", "pytest", "-q", "-m", "gpu", "-n", workers, str(ROOT / "tests"))),
+        # A plugin for benchmarks, where there is one, warns that they are off, and warnings are errors here.
+        Measurement("tests", (*PYTEST, "-m", "gpu", "-n", workers, str(ROOT / "tests")), {"OMP_NUM_THREADS": "1"}),
         Measurement("start-empty", script("step", *PERTURBED), own, (cache,)),
         Measurement("start-again", script("step", *PERTURBED), own),  # the cache is that of the one before
         *(Measurement(n, ("-m", "onefold", "bench", "--network", n, "--out", "RECORD")) for n in NETWORKS),

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from onefold.bench import plain
 from onefold.data import Arrays, CropFlip
+from onefold.engine.keeping.environment import environment, now
 from onefold.engine.settings import Settings
 from onefold.engine.training import Job, Training, prepare
 from onefold.ensemble import Teachers
@@ -145,8 +146,8 @@ def main() -> None:
             row = {"network": f"wrn28x{width}", "method": method, "perturbation": perturbation, "ms": ours}
             row |= {"optimizer": type(t.optimizer).__name__}
             row |= {
-                "graph_ms": alone,
-                "plain_ms": theirs,
+                "graph_ms": alone if graph else None,
+                "plain_ms": None if args.no_plain else theirs,
                 "start_up_s": start_up,
                 "memory_gb": memory,
                 "loss": float(first),
@@ -160,7 +161,8 @@ def main() -> None:
             del t, steps
             torch.cuda.empty_cache()
     if args.out:
-        args.out.write_text(json.dumps(table, indent=1))
+        record = {"date": now(), "environment": environment(CUDA), "rows": table}
+        args.out.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
 
 
 def profile(step: Callable[[], object], path: Path) -> None:
