@@ -4,7 +4,7 @@
 
 Ratios to the plain network, measured in turns in one run: the median over the rounds' ratios. The collapsed student,
 whose ratio has to be one, goes through more rounds with the plain network alone. `--onnx` adds ONNX Runtime on the CPU
-(pip install 'onefold[onnx]').
+(pip install onnx onnxscript onnxruntime).
 """
 
 from __future__ import annotations

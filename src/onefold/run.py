@@ -117,7 +117,8 @@ class RunFolder:
         if different:
             listed = "\n".join(f"  {line}" for line in different)
             raise ValueError(
-                f"{self.path} was begun with another recipe; choose another folder, or undo what differs:\n{listed}"
+                f"{self.path} was begun with another recipe; choose another folder with --out (out= in Python), or "
+                f"undo what differs:\n{listed}"
             )
 
     @property

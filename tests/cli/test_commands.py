@@ -29,7 +29,8 @@ def test_the_next_command_keeps_what_was_changed(tmp_path: Path, capsys: Capture
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("next: ")]
     program, *rest = shlex.split(line.removeprefix("next: "))
     assert program == "onefold"
-    again, given = parse(rest), parse(["distill", "digits", "--teachers", str(folder), *words])
+    beside = ["--out", str(tmp_path / "student")]  # as its teachers' folder was named
+    again, given = parse(rest), parse(["distill", "digits", "--teachers", str(folder), *beside, *words])
     assert again == given
 
 
@@ -115,7 +116,7 @@ def test_one_teacher_is_trained_and_the_next_command_is_one_that_works(tmp_path:
     told = capsys.readouterr().err
     assert "the student's perturbation is left out: 'tdiv-sdiv' needs more teachers than 1" in told
     (line,) = [line for line in told.splitlines() if line.startswith("next: ")]
-    assert main([*shlex.split(line)[2:], "--out", str(tmp_path / "student")]) == 0
+    assert main(shlex.split(line)[2:]) == 0  # beside its teachers, which have been given a place
     assert json.loads((tmp_path / "student" / "run.json").read_text())["perturbation"] == "none"
     assert main(["train", "digits", *words]) == 0
     assert "finished; nothing was changed" in capsys.readouterr().err
@@ -148,7 +149,7 @@ def test_a_folder_of_teachers_grows_and_a_student_may_have_fewer(tmp_path: Path,
     assert "teacher-2 is there, too, and left alone" in told
     assert (folder / "teacher-2" / "result.json").exists()
     (line,) = [line for line in told.splitlines() if line.startswith("next: ")]
-    assert main([*shlex.split(line)[2:], "--out", str(tmp_path / "student")]) == 0
+    assert main(shlex.split(line)[2:]) == 0  # beside its teachers, which have been given a place
     together = evaluate_run(folder, 2)["nll"]
     assert f"{together:.4f}" != f"{evaluate_run(folder)['nll']:.4f}"
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "teachers together" in line]

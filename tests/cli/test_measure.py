@@ -16,6 +16,7 @@ import pytest
 from onefold.cli import main
 from onefold.cli.arguments import parse
 from onefold.cli.requests import Evaluate
+from onefold.cli.run_measure import wanted_of
 from onefold.engine.measure import corruption, subspace
 
 Capture = pytest.CaptureFixture[str]
@@ -175,6 +176,13 @@ def test_what_fails_does_not_keep_the_rest(runs: tuple[Path, Path], capsys: Capt
     assert "lsun cannot be measured: folder:/no/where: expected a folder of images" in told
     assert "Traceback" not in told
     assert (student / "measurements" / "costs.json").exists()
+
+
+def test_data_are_fetched_by_the_flag_that_training_has() -> None:
+    for words in (["--download"], ["--data.download"], []):
+        request = parse(["evaluate", "a", *words])
+        assert isinstance(request, Evaluate)
+        assert wanted_of(request).data.download is bool(words)
 
 
 def test_sets_of_other_images() -> None:

@@ -50,6 +50,13 @@ def test_grey_images_floats_and_features(tmp_path: Path) -> None:
     np.testing.assert_array_equal(features.test.x.numpy(), FLOATS[:6].astype(np.float32))
     images = load(write(tmp_path, train_x=PIXELS / 255, test_x=PIXELS[:6] / 255))
     assert (images.channels, images.augment) == (3, None)
+    assert not any("perturbed" in note for note in images.notes)
+
+
+def test_images_that_cannot_be_perturbed_are_told_of(tmp_path: Path) -> None:
+    x = 2 * (PIXELS / 255) - 1
+    (note,) = [note for note in load(write(tmp_path, train_x=x, test_x=x[:6])).notes if "perturbed" in note]
+    assert note == "images from -1 to 1 cannot be perturbed, which needs [0, 1] or uint8"
 
 
 def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:

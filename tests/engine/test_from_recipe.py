@@ -381,6 +381,8 @@ def test_the_space_and_the_augmentation_suit_the_data() -> None:
     torch.testing.assert_close(space.scale, 0.1 * features.x.std(0))
     floats = Arrays(torch.rand(20, 1, 4, 4), torch.arange(20) % 2)
     assert space_of(dataclasses.replace(source, train=floats)) is PIXELS
+    normalised = Arrays(torch.randn(20, 1, 4, 4), torch.arange(20) % 2)
+    assert space_of(dataclasses.replace(source, train=normalised)) is PIXELS  # outside of which it is refused
 
 
 def test_all_teachers_have_room_before_the_first_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,6 +160,19 @@ def test_advice_follows_from_what_helps() -> None:
     assert all(word in told for word in ("--optim.weight-decay", "--optim.lr", "--epochs", "not enough"))
 
 
+def test_statistics_that_hurt_members_and_average_alike_are_told() -> None:
+    """After few steps, say: nobody is worse than the others, and all are bad."""
+    good, bad = {"acc": 0.92, "nll": 0.3, "ece": 0.0}, {"acc": 0.5, "nll": 2.0, "ece": 0.0}
+    health: dict[str, Any] = {"members": [bad, bad], "count": 1000, "collapsed": bad, "collapsed_reestimated": good}
+    told = warning_of(health, "val")
+    assert told is not None
+    assert "lag behind the weights: on val the network has ACC 50.00% and NLL 2.0000, and ACC 92.00%" in told
+    assert "--epochs" in told
+    assert "onefold.engine.reestimate.reestimate(" in told
+    for again in (None, bad, {"acc": 0.49, "nll": 1.99, "ece": 0.0}):
+        assert warning_of(health | {"collapsed_reestimated": again}, "val") is None
+
+
 @pytest.mark.parametrize(
     ("left_out", "split", "count"), [((), "val", 30), (("val",), "test", 40), (("val", "test"), "train", 60)]
 )

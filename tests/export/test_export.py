@@ -204,7 +204,23 @@ def test_a_card_that_was_edited_stays(run: Copied) -> None:
     notes = export(path, "hub").notes
     assert (folder / "README.md").read_text() == "mine"
     assert (folder / "README.md.new").read_text().startswith("---")
-    assert any("README.md is there already and stays" in note for note in notes)
+    assert any("README.md was edited and stays" in note for note in notes)
+
+
+def test_a_card_that_nobody_edited_is_that_of_what_was_written_last(run: Copied) -> None:
+    path = run("kd")
+    folder = export(path, "hub").path
+    first = (folder / "README.md").read_text()
+    assert not export(path, "hub", calibrated=False).notes or "edited" not in str(export(path, "hub").notes)
+    assert (folder / "README.md").read_text() == first  # with its temperature again
+    (folder / "README.md").write_text("mine")
+    export(path, "hub")
+    (folder / "README.md").write_text(first)
+    export(path, "hub")
+    assert not (folder / "README.md.new").exists()
+    (folder / "config.json").write_text("[]")
+    export(path, "hub", calibrated=False)
+    assert (folder / "README.md.new").exists()
 
 
 NET = """
@@ -324,7 +340,7 @@ def test_a_run_that_is_not_finished_is_refused(run: Copied) -> None:
 def test_onnx_that_is_not_installed_is_told_first(run: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
     path = run("kd")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=r"pip install 'onefold\[onnx\]'"):
+    with pytest.raises(ValueError, match=r"pip install onnx"):
         export(path, "onnx")
 
 

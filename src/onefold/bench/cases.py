@@ -84,7 +84,7 @@ def fresh(case: Case) -> nn.Module:
     try:
         timm = importlib.import_module("timm")
     except ImportError:
-        raise ValueError(f"network: '{VIT}' is timm's, which is not installed; pip install 'onefold[timm]'") from None
+        raise ValueError(f"network: '{VIT}' is timm's, which is not installed; pip install timm") from None
     net: nn.Module = timm.create_model("vit_small_patch16_224", num_classes=case.classes)
     return net
 

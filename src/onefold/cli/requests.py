@@ -129,6 +129,8 @@ class Evaluate:
     """auto, cpu, cuda or cuda:N"""
     network: str | None = None
     """FILE.py:NAME, where the file of a network of your own is not where it was"""
+    download: bool = False
+    """fetch what is not there, as --data.download does"""
     data: DataFlags = field(default_factory=DataFlags)
 
 

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from onefold.cli.requests import Export
 from onefold.export import export
+from onefold.export.hub import NEW
 from onefold.terminal import propose, say
 
 
@@ -20,6 +21,6 @@ def run(request: Export, out: Console) -> None:
     )
     for note in written.notes:
         say(note)
-    if request.format == "hub":
+    if request.format == "hub" and not (written.path / NEW).exists():  # else its card is of something else
         propose(["hf", "upload", "USER/NAME", str(written.path), "."])
     out.print(str(written.path), markup=False, emoji=False, highlight=False, soft_wrap=True)

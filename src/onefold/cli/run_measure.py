@@ -92,5 +92,5 @@ def wanted_of(request: Evaluate) -> Wanted:
         costs=request.costs,
         everything=request.all,
         images=request.images,
-        data=DataOptions(data.root, data.download, data.skip_unreadable, data.workers),
+        data=DataOptions(data.root, request.download or data.download, data.skip_unreadable, data.workers),
     )

@@ -66,7 +66,9 @@ def train(request: Train, out: Console) -> None:
         asked = request.fields.distill.perturbation
         if recipe.distill.perturbation != asked:
             say(f"the student's perturbation is left out: '{asked}' needs more teachers than {recipe.members}")
-        propose(["onefold", "distill", request.recipe, "--teachers", str(folder), *changed(request.recipe, recipe)])
+        student = ["--out", str(folder.parent / "student")] if request.out else []  # where its teachers were put
+        words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *student]
+        propose([*words, *changed(request.recipe, recipe)])
 
 
 def beyond(folder: Path, members: int) -> list[str]:

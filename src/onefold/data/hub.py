@@ -63,7 +63,7 @@ def import_datasets() -> Any:
         return importlib.import_module("datasets")
     except ImportError:
         raise ValueError(
-            "hf:NAME needs the extra datasets, which is not installed; install it with: pip install 'onefold[datasets]'"
+            "hf:NAME needs the package datasets, which is not installed; install it with: pip install datasets"
         ) from None
 
 

@@ -73,6 +73,9 @@ def from_arrays(
     augment = CropFlip(min(4, min(shape[1:]) // 8), flip) if train.images else None
     if len(shape) == 3 and not train.images:
         notes = (*notes, f"{train.x.dtype} images are taken as they are: random crops and flips are for uint8")
+        low, high = (float(end) for end in seen["train"].aminmax())
+        if low < 0 or high > 1:
+            notes = (*notes, f"images from {low:.3g} to {high:.3g} cannot be perturbed, which needs [0, 1] or uint8")
     size = shape[1:] if len(shape) > 1 else shape
     return Source(name, train, val, test, classes, statistics_of(train.x), size, augment, notes)
 

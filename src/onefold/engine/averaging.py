@@ -20,6 +20,7 @@ from onefold.metrics import Classification, log_mean_probabilities
 KEPT = ("acc", "nll", "ece")
 WORSE = 1.1  # times the members' mean NLL
 ERRORS = 2.0  # standard errors of an accuracy
+REMEDY = "from Python, onefold.engine.reestimate.reestimate(net, batches of training images)"
 
 
 def averaging_health(
@@ -74,10 +75,17 @@ def hurts(network: dict[str, float], members: list[dict[str, float]], count: int
 
 
 def warning_of(health: dict[str, Any], split: str) -> str | None:
-    """A sentence with advice where averaging hurts."""
+    """A sentence with advice where averaging hurts, or where BatchNorm's running statistics do, of members and average
+    alike."""
     members, count, again = health["members"], health["count"], health["collapsed_reestimated"]
     if not hurts(health["collapsed"], members, count):
-        return None
+        if again is None or not hurts(health["collapsed"], [again], count):
+            return None
+        return (
+            f"BatchNorm's running statistics lag behind the weights: on {split} the network has "
+            f"{told(health['collapsed'])}, and {told(again)} with statistics re-estimated on training images. Train "
+            f"for more steps (--epochs, or a smaller --optim.batch-size), or serve it with those ({REMEDY})"
+        )
     typical = {name: mean(members, name) for name in KEPT}
     text = (
         f"averaging hurts: on {split} the collapsed network has {told(health['collapsed'])}, and its members have "
@@ -86,7 +94,7 @@ def warning_of(health: dict[str, Any], split: str) -> str | None:
     if again is not None and not hurts(again, members, count):
         return text + (
             f"BatchNorm statistics re-estimated on training images mend it ({told(again)}): serve the network with "
-            "those (onefold.engine.reestimate)"
+            f"those ({REMEDY})"
         )
     return text + (
         "pull the factors harder toward one (a larger --optim.weight-decay), let them move less (a lower --optim.lr, "

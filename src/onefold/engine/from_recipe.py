@@ -293,9 +293,7 @@ def augmentation_of(recipe: Recipe, source: Source) -> Augmentation | None:
 
 
 def space_of(source: Source) -> InputSpace:
-    """Pixels, or a step for each feature as large as a tenth of its deviation."""
+    """Pixels, or a step for each feature as large as a tenth of its deviation. Images on another scale are refused
+    where they would be perturbed."""
     train = source.train
-    if not isinstance(train, Arrays) or train.images:
-        return PIXELS
-    low, high = train.x.aminmax()
-    return PIXELS if train.x.dim() == 4 and low >= 0 and high <= 1 else InputSpace.of(train.x)
+    return InputSpace.of(train.x) if isinstance(train, Arrays) and not train.images and train.x.dim() != 4 else PIXELS

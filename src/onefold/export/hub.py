@@ -3,6 +3,7 @@ source, and a model card that says how to load it and how good it is."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ from onefold.export.weights import header_of, still_to_do, weights_bytes
 from onefold.run import write_aside
 
 WEIGHTS, PROGRAM, CONFIG, CARD = "model.safetensors", "model.pt2", "config.json", "README.md"
+NEW, MARK = f"{CARD}.new", "model_card_sha256"  # beside a card that was edited; in config.json, of the card as written
 
 
 def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[str]:
@@ -30,9 +32,10 @@ def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[s
     except ValueError as error:  # some networks cannot be traced; the folder is good without
         notes.append(f"there is no {PROGRAM}: {error}")
     code = own_code(found)
-    files[CONFIG] = (json.dumps(config(found), indent=2) + "\n").encode()
     text = card(found, still_to_do(found), PROGRAM in files, [str(name) for name in code]).encode()
+    files[CONFIG] = (json.dumps(config(found) | {MARK: of_card(text)}, indent=2) + "\n").encode()
     folder.mkdir(parents=True, exist_ok=True)
+    edited = was_edited(folder)
     for name, content in files.items():
         write_aside(folder / name, content)
     for place, file in code.items():
@@ -40,12 +43,28 @@ def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[s
         shutil.copyfile(file, folder / place)
     if code:
         notes.append(f"copied into it, to be read before it is published: {', '.join(map(str, code))}")
-    if (folder / CARD).exists() and (folder / CARD).read_bytes() != text:
-        write_aside(folder / f"{CARD}.new", text)
-        notes.append(f"{CARD} is there already and stays; the new one is {CARD}.new")
+    if edited and (folder / CARD).read_bytes() != text:
+        write_aside(folder / NEW, text)
+        notes.append(f"{CARD} was edited and stays; the one of what was written now is {NEW}: put them together")
     else:
         write_aside(folder / CARD, text)
+        (folder / NEW).unlink(missing_ok=True)
     return list(dict.fromkeys(notes))
+
+
+def of_card(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+def was_edited(folder: Path) -> bool:
+    """Whether the folder has a model card that is not as an export left it."""
+    if not (folder / CARD).exists():
+        return False
+    try:
+        written = json.loads((folder / CONFIG).read_text()).get(MARK)
+    except (OSError, ValueError, AttributeError):  # no config.json, or somebody else's
+        return True
+    return bool(written != of_card((folder / CARD).read_bytes()))
 
 
 def config(found: Deployed) -> dict[str, Any]:

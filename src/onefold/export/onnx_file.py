@@ -20,7 +20,7 @@ def check_onnx() -> None:
     """Refuses before anything is done."""
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ValueError(f"format: onnx needs {' and '.join(missing)}; run: pip install 'onefold[onnx]'")
+        raise ValueError(f"format: onnx needs {' and '.join(missing)}; run: pip install onnx onnxscript onnxruntime")
 
 
 def onnx_bytes(found: Traced, facts: dict[str, Any]) -> tuple[bytes, list[str]]:

@@ -382,8 +382,12 @@ def test_costs(run: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_of_ones_own_network_says_what_is_missing(tmp_path: Path, run: Copied) -> None:
     path = run("kd")
     about = json.loads((path / "run.json").read_text())
-    del about["network"]
-    (path / "run.json").write_text(json.dumps(about))
-    with pytest.raises(ValueError, match="a run of your own network needs that network"):
-        subject_of(Folder(path), CPU)
+    for name, told in (
+        ("network", "expected network in it"),
+        ("image_size", "trained from Python and has the weights"),
+    ):
+        del about[name]
+        (path / "run.json").write_text(json.dumps(about))
+        with pytest.raises(ValueError, match=told):
+            subject_of(Folder(path), CPU)
     assert tmp_path.exists()

@@ -28,9 +28,7 @@ def check_log(log: str | None, out: Path | str | None) -> None:
     if out is None:
         raise ValueError("log: event files are written into the run folder, got none; give out='runs/mine', too")
     if importlib.util.find_spec("tensorboard") is None:
-        raise ValueError(
-            "log: expected the package tensorboard, which is not installed; pip install 'onefold[tensorboard]'"
-        )
+        raise ValueError("log: expected the package tensorboard, which is not installed; pip install tensorboard")
 
 
 @contextlib.contextmanager

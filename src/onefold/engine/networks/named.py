@@ -65,11 +65,13 @@ def not_there(name: str) -> str:
 def network_of(about: dict[str, Any]) -> tuple[nn.Module, Tensor]:
     """A fresh network of the architecture that a run folder has recorded, and inputs of the shape it takes."""
     missing = [name for name in ("network", "classes", "statistics", "image_size") if name not in about]
-    if missing:
+    if "image_size" in missing:
         raise ValueError(
-            f"run.json: expected {', '.join(missing)} in it, to build the network; a run of your own network needs "
-            "that network"
+            "its run was trained from Python and has the weights alone; what asks the network is for Python, too: "
+            "onefold.evaluate(onefold.load(RUN, net=Net()), test)"
         )
+    if missing:
+        raise ValueError(f"run.json: expected {', '.join(missing)} in it, to build the network")
     name, build = about["network"], (about["classes"], about["statistics"], about["image_size"])
     with torch.random.fork_rng(devices=[]):  # weights are loaded into it
         net = own_made(recorded(about), *build) if is_own(name) else build_network(name, *build)
