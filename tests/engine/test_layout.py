@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +20,7 @@ from onefold.data import Arrays, CropFlip
 from onefold.engine import Job, Settings
 from onefold.engine.accelerate import lay_out_unless_seen
 from onefold.engine.distributed.spread import SpreadTeachers
-from onefold.engine.layout import INNERMOST, OUTERMOST, innermost, lay_out, layout_for
+from onefold.engine.layout import INNERMOST, OUTERMOST, differentiate, lay_out, layout_for
 from onefold.engine.training import Training, prepare
 from onefold.ensemble import Plain
 from onefold.methods import METHODS, PERTURBATIONS, AnyStudent
@@ -108,8 +111,8 @@ def of(make: Callable[[], nn.Module], count: int = 2) -> Teachers:
 X = torch.rand(4, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
 
 
-def one_step(student: AnyStudent) -> None:
-    student(innermost(X)).square().mean().backward()
+def one_step(student: AnyStudent, layout: torch.memory_format) -> None:
+    differentiate(X, student, layout)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +171,7 @@ def test_images_that_a_network_makes_of_rows() -> None:
     told: list[str] = []
     rows = X.flatten(1)
 
-    def step(student: AnyStudent) -> None:
-        student(rows).square().mean().backward()
-
+    step = partial(differentiate, rows)
     assert layout_for(Plain(Unfolds()), None, rows, step, told.append) == INNERMOST
     assert not told
     assert layout_for(Plain(UnfoldsAndViews()), None, rows, step, told.append) == OUTERMOST
@@ -181,8 +182,8 @@ def test_who_has_a_part_in_a_step_may_refuse() -> None:
     """An objective, a perturbation or an optimizer of one's own that looks at a gradient's memory."""
     told: list[str] = []
 
-    def step(student: AnyStudent) -> None:
-        one_step(student)
+    def step(student: AnyStudent, layout: torch.memory_format) -> None:
+        one_step(student, layout)
         assert student.training
         for p in student.parameters():
             assert p.grad is not None
@@ -201,7 +202,7 @@ def test_a_process_without_teachers_goes_with_the_others() -> None:
         size, rank, part = 2, 0, None
 
         def collected(self, value: Any) -> list[Any]:
-            return [value, "the teachers cannot" if isinstance(value, str) else value]
+            return [value, (True, "the teachers cannot") if isinstance(value, tuple) else value]
 
     told: list[str] = []
     world: Any = Two()
@@ -210,13 +211,126 @@ def test_a_process_without_teachers_goes_with_the_others() -> None:
     assert told == ["the teachers cannot"]
 
 
+def test_what_fails_either_way_is_not_blamed_on_the_layout() -> None:
+    """Such as an optimizer that wants a closure: the training itself will say so."""
+    told: list[str] = []
+
+    def step(student: AnyStudent, layout: torch.memory_format) -> None:  # noqa: ARG001
+        raise TypeError("step() missing 1 required positional argument")
+
+    assert layout_for(Plain(Flattens()), None, X, step, told.append) == OUTERMOST
+    assert not told
+
+
+def test_several_processes_try_no_step_that_could_keep_others_waiting() -> None:
+    class Two:
+        size, rank, part = 2, 0, None
+
+        def collected(self, value: Any) -> list[Any]:
+            return [value, value]
+
+    def step(student: AnyStudent, layout: torch.memory_format) -> None:  # noqa: ARG001
+        raise AssertionError("a step has collectives")
+
+    told: list[str] = []
+    world: Any = Two()
+    assert layout_for(Plain(Flattens()), None, X, step, told.append, world) == INNERMOST
+    assert layout_for(Plain(ViewsInTraining()), None, X, step, told.append, world) == OUTERMOST
+    assert len(told) == 1
+
+
+class LooksAtItsGradient(Flattens):
+    """A teacher that a perturbation cannot follow to its input with channels innermost."""
+
+    class Looks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, h: Tensor) -> Tensor:  # noqa: ARG004
+            return h.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004
+            (g,) = gradients
+            return g.view(len(g), -1).view(g.shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.head(self.flat(self.other(self.Looks.apply(self.one(x))))))
+
+
+def test_a_teachers_gradient_is_asked_for() -> None:
+    told: list[str] = []
+    assert layout_for(Plain(Flattens()), of(LooksAtItsGradient), X, one_step, told.append) == OUTERMOST
+    assert "the teachers cannot have channels innermost" in told[0]
+
+
+@pytest.mark.parametrize("layer", [nn.InstanceNorm2d(6), nn.LocalResponseNorm(2)])
+def test_layers_that_are_slower_so_on_a_cpu(layer: nn.Module) -> None:
+    class Net(Flattens):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = layer
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.as_tensor(self.head(self.flat(self.other(self.norm(self.one(x))))))
+
+    told: list[str] = []
+    assert layout_for(Plain(Net()), None, X, one_step, told.append) == OUTERMOST
+    assert not told
+
+
+def test_the_copy_that_took_a_step_leaves_no_memory_behind() -> None:
+    """Nor does its twin, to which Python alone would come late."""
+    gc.collect()
+    gc.disable()
+    try:
+        taken: list[AnyStudent] = []
+
+        def step(student: AnyStudent, layout: torch.memory_format) -> None:
+            one_step(student, layout)
+            taken.append(student)
+
+        layout_for(batch_ensemble(Flattens(), 2, example=X), None, X, step, print)
+    finally:
+        gc.enable()
+    (student,) = taken
+    for one in (student, student.at_rest):
+        assert all(p.numel() == 0 and p.grad is None for p in one.parameters())
+
+
+@pytest.mark.parametrize(("batch_size", "accumulate", "seen"), [(1, 1, 1), (3, 1, 3), (8, 4, 2), (100, 1, 8)])
+def test_a_step_is_tried_with_no_more_examples_than_a_step_has(batch_size: int, accumulate: int, seen: int) -> None:
+    sizes: list[int] = []
+
+    class Counts(Flattens):
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                sizes.append(len(x))
+            return super().forward(x)
+
+    draws = torch.Generator().manual_seed(0)
+    data = Arrays(torch.rand(24, 3, SIZE, SIZE, generator=draws), torch.arange(24) % CLASSES)
+    optim = OptimRecipe(batch_size=batch_size, accumulate=accumulate, warmup_epochs=0)
+    given = job_of(Counts, data)
+    prepare(dataclasses.replace(given, settings=dataclasses.replace(given.settings, optim=optim)))
+    assert max(sizes) == sizes[-1] == seen
+
+
+@pytest.mark.parametrize("innermost_given", [False, True])
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_network_comes_back_as_it_was_given(innermost_given: bool, fast: bool) -> None:
+    draws = torch.Generator().manual_seed(0)
+    train = torch.rand(24, 3, SIZE, SIZE, generator=draws), torch.randint(CLASSES, (24,), generator=draws)
+    net = Flattens()
+    if innermost_given:
+        net.to(memory_format=torch.channels_last)
+    result = onefold.distill(None, net, method="supervised", train=train, epochs=1, batch_size=8, fast=fast)
+    for name, value in result.model.state_dict().items():
+        assert value.stride() == net.state_dict()[name].stride(), name
+
+
 def test_in_the_networks_own_precision() -> None:
     student = Plain(Flattens().bfloat16())
-
-    def step(other: AnyStudent) -> None:
-        other(innermost(X.bfloat16())).square().mean().backward()
-
-    assert layout_for(student, None, X.bfloat16(), step, print) == INNERMOST
+    x = X.bfloat16()
+    assert layout_for(student, None, x, partial(differentiate, x), print) == INNERMOST
 
 
 def job_of(

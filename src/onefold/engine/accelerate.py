@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from onefold.engine.alike import STEADY, close, fill_zeros, gradient, likeness, lost_gradients
 from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
 from onefold.engine.distributed.world import ALONE, World
-from onefold.engine.layout import INNERMOST, OUTERMOST, innermost, lay_out
+from onefold.engine.layout import INNERMOST, innermost, lay_out, layout_of
 from onefold.ensemble import Teachers
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.fold_norms import fold_pairs, foldable
@@ -57,6 +57,7 @@ def fast_teachers(
 
 def lay_out_unless_seen(teachers: Teachers, x: Tensor) -> None:
     """Images may lose their layout on the way through a network, and its weights bring it in again."""
+    before = layout_of(teachers)
     with tf32(False):
         expected = answers(teachers, x)
         lay_out(teachers)
@@ -65,7 +66,7 @@ def lay_out_unless_seen(teachers: Teachers, x: Tensor) -> None:
         except Exception:  # whatever a network does that looks at its memory
             same = False
     if not same:
-        lay_out(teachers, OUTERMOST)
+        lay_out(teachers, before)
 
 
 def fold_all(teachers: Teachers, given: Teachers, x: Tensor, say: Callable[[str], None]) -> None:

@@ -77,7 +77,7 @@ def conducting(
         pack(training.state_dict())  # what cannot be stored is refused now
         if world.first(lambda: found_or_begun(run, recipe, about, job.device, COPIES * size_of(training.student))):
             progress.message(f"{run.path} is finished; nothing was changed")
-            return finished_result(run, job.method, served_network(job.method, training.student), world)
+            return finished_result(run, job.method, served_network(job.method, training.student, job.net), world)
         per_step = training.train.examples / len(training.train)
         writes = world.rank == 0
         with (

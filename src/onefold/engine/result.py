@@ -16,7 +16,7 @@ from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.evaluate import answers_of_all, metrics_of
 from onefold.engine.keeping.checkpoint import load_network, save_network, weights_hash
 from onefold.engine.keeping.keeper import Keeper
-from onefold.engine.layout import OUTERMOST, lay_out
+from onefold.engine.layout import OUTERMOST, lay_out, layout_of
 from onefold.engine.loop import Position
 from onefold.engine.measure.store import Measurements, fingerprint
 from onefold.engine.training import Training
@@ -48,13 +48,14 @@ class Result:
     predict: Prediction = log_mean_probabilities
 
 
-def served_network(method: Method, student: AnyStudent) -> nn.Module:
-    """The module that is deployed: an ordinary network, or a student that is asked member by member."""
+def served_network(method: Method, student: AnyStudent, given: nn.Module | None = None) -> nn.Module:
+    """The module that is deployed: an ordinary network, or a student that is asked member by member. Its weights lie in
+    memory as those of the network that was given, or else contiguous, as other libraries write them to a file."""
     served = method.serve(student)
     inner = served.net if isinstance(served, Plain) else served
     assert isinstance(inner, nn.Module), "what is served has weights"
     network = copy.deepcopy(inner).eval()
-    lay_out(network, OUTERMOST)  # as a user's own, which other libraries can write to a file
+    lay_out(network, OUTERMOST if given is None else layout_of(given))
     return network
 
 
@@ -63,7 +64,7 @@ def finish(training: Training, at: Position, keeper: Keeper) -> Result:
     if at.best is not None:
         keeper.load_best(at.best.step, training.evaluated)
     method, world = training.job.method, training.job.world
-    served, network = method.serve(training.evaluated), served_network(method, training.evaluated)
+    served, network = method.serve(training.evaluated), served_network(method, training.evaluated, training.job.net)
     splits: dict[str, tuple[Tensor, Tensor]] = {}  # empty in all processes but the first
     for split, loader in {"val": training.val, "test": training.test}.items():
         found = None if loader is None else answers_of_all(served, method.predict, loader, world)

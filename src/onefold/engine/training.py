@@ -155,10 +155,12 @@ def prepare(job: Job) -> Training:
 
     classes = check_job(job, student, loss_for(student.at_rest, job.teachers), x, labels)
 
-    def one_step(other: AnyStudent) -> None:
-        trial = optimizer_for(other, settings, job.optimizer, unsaid=job.unsaid)
-        loss_for(other, job.teachers, INNERMOST)(x, labels).backward()
-        trial.step()
+    few = -(-optim.batch_size // optim.accumulate)  # no more at once than a step of the training has
+
+    def one_step(other: AnyStudent, layout: torch.memory_format) -> None:
+        loss_for(other, job.teachers, layout)(x[:few], labels[:few]).backward()
+        if job.optimizer is not None:  # torch's SGD does not look at how gradients lie
+            optimizer_for(other, settings, job.optimizer, unsaid=job.unsaid).step()
 
     layout = layout_for(student, job.teachers, x, one_step, job.say, job.world) if settings.fast else OUTERMOST
     if layout is INNERMOST:
