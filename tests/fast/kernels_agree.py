@@ -24,17 +24,20 @@ from onefold.fast.norm import Learned, Moments, Norm, Sum
 from onefold.objectives import capped_simplex, capped_simplex_weights
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+FULL, HALF = torch.float32, torch.bfloat16
+APART = {FULL: 3e-5, HALF: 2e-2}  # of the largest: the order of sums, and a rounding or two
 
 
-def compare(what: str, compute: Callable[[], Any]) -> Any:
-    """By both ways; gives what the description says."""
+def compare(what: str, compute: Callable[[], Any], kind: torch.dtype = FULL) -> Any:
+    """By both ways; gives what the description says. `kind` is the precision of what is read and written."""
     found = []
     for on_gpu in (False, True):
         with mock.patch.object(passes, "on_gpu", return_value=on_gpu):
             found.append(compute())
     for expected, mine in zip(*map(flat, found), strict=True):
+        assert mine.dtype == expected.dtype, f"{what}: {mine.dtype}"
         error = float((mine - expected).abs().max() / expected.abs().max())
-        assert error < 3e-5, f"{what}: {error}"
+        assert error < APART[kind], f"{what}, {kind}: {error}"
     return found[0]
 
 
@@ -66,13 +69,25 @@ def check_passes() -> None:
     check_case(2, 70, has_s=True, has_r=True, affine=True, relu=True)  # more channels than a tile
     height = 8 if DEVICE == "cpu" else 256  # more programs than a reduction takes at once
     check_case(1, 64, has_s=False, has_r=False, affine=True, relu=True, height=height)
+    for channels in (48, 70):  # in tiles that are copied ahead, with some of them empty; and as they come
+        check_case(3, channels, has_s=True, has_r=True, affine=True, relu=True, kind=HALF)
 
 
 def check_case(
-    members: int, channels: int, has_s: bool, has_r: bool, affine: bool, relu: bool, height: int = 3
+    members: int,
+    channels: int,
+    has_s: bool,
+    has_r: bool,
+    affine: bool,
+    relu: bool,
+    height: int = 3,
+    kind: torch.dtype = FULL,
 ) -> None:
     what = f"M {members}, C {channels}, s {has_s}, r {has_r}, affine {affine}, relu {relu}"
-    y = innermost_channels(torch.randn(2 * members, channels, height, height + 2, device=DEVICE) + 2)
+    y = innermost_channels(torch.randn(2 * members, channels, height, height + 2, device=DEVICE) + 2).to(kind)
+
+    def alike(compute: Callable[[], Any]) -> Any:
+        return compare(what, compute, kind)
 
     def vector(*size: int) -> Tensor:
         return torch.randn(size, device=DEVICE) / 3
@@ -94,26 +109,26 @@ def check_case(
 
     running = vector(channels), vector(channels).abs() + 0.1
     for add in (Sum(None, None), Sum(q, x), Sum(None, x)):
-        compare(what, partial(moments, add))
+        alike(partial(moments, add))
         for onto in (None, x):
-            compare(what, partial(passes.rest, y, add, learned, running, norm, onto))
+            alike(partial(passes.rest, y, add, learned, running, norm, onto))
     table = passes.moments(y, Sum(None, None), learned, None, norm, None)[1]
     a, _, _, b, *_ = Moments.of(table, members)
     for onto in (None, x):
-        compare(what, partial(passes.affine, y, a, b, r, relu, onto))
+        alike(partial(passes.affine, y, a, b, r, relu, onto))
     gate = x.relu()  # what an activation has let through
     for counted in (True, False):
         world = Several(members, channels, counted)
-        common = compare(what, partial(moments, Sum(q, x), world))[1]
-        compare(what, partial(gradients, common, world))
-    coefficients = compare(what, partial(gradients, table, None))[0]
-    compare(what, lambda: passes.gradient(dz, y, a, b, coefficients, also, relu))
-    compare(what, partial(gradients, table, None, gate))
+        common = alike(partial(moments, Sum(q, x), world))[1]
+        alike(partial(gradients, common, world))
+    coefficients = alike(partial(gradients, table, None))[0]
+    alike(lambda: passes.gradient(dz, y, a, b, coefficients, also, relu))
+    alike(partial(gradients, table, None, gate))
     for z in (None, gate):
-        compare(what, partial(passes.rest_gradient, dz, y if relu else None, learned, running, norm, also, z))
+        alike(partial(passes.rest_gradient, dz, y if relu else None, learned, running, norm, also, z))
     if s is not None:
-        compare(what, lambda: passes.scaled_sum(y, s, x))
-        compare(what, lambda: passes.scaled_gradient(dz, y, s))
+        alike(lambda: passes.scaled_sum(y, s, x))
+        alike(lambda: passes.scaled_gradient(dz, y, s))
 
 
 @mock.patch.object(passes, "on_gpu", mock.Mock(return_value=True))
@@ -145,16 +160,17 @@ def check_arrivals() -> None:
 
 
 def check_rows() -> None:
-    for channels, affine, summed in itertools.product((5, 70), (True, False), (True, False)):
+    sizes = ((5, FULL), (70, FULL), (48, HALF), (70, HALF))
+    for (channels, kind), affine, summed in itertools.product(sizes, (True, False), (True, False)):
         what = f"rows of {channels}, affine {affine}, sum {summed}"
-        y, dz, also = (torch.randn(37, channels, device=DEVICE) for _ in range(3))
+        y, dz, also = (torch.randn(37, channels, device=DEVICE).to(kind) for _ in range(3))
         x = torch.randn_like(y) if summed else None
         weight, bias = torch.randn(2, channels, device=DEVICE) if affine else (None, None)
-        found = compare(what, partial(rows.normalized, y, x, weight, bias, 1e-3, torch.float32))
+        found = compare(what, partial(rows.normalized, y, x, weight, bias, 1e-3, kind), kind)
         total, _, mean, rstd = found
         for other, learns in itertools.product((also, None), (affine, False)):
             given = (dz, total, weight, mean, rstd, other, torch.float32 if summed else None, learns)
-            compare(what, partial(rows.normalized_gradient, *given))
+            compare(what, partial(rows.normalized_gradient, *given), kind)
 
 
 @mock.patch.object(passes, "on_gpu", mock.Mock(return_value=True))
