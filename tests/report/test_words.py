@@ -128,3 +128,17 @@ def test_a_gain_that_nobody_sees_has_no_parts(tmp_path: Path, write: WriteRun) -
     assert own.endswith("The ensemble of 2 is no better than a single network by cNLL, and there is no gain to keep.")
     assert "of the cNLL gain" not in own
     assert "temperature is 1, which leaves the network as it is" in warning  # so strong a student has all of val right
+
+
+def test_runs_of_a_row_that_chose_among_different_epochs_are_pointed_out(section: Section) -> None:
+    assert not any("same epochs" in sentence for sentence in sentences(section, grids(section)))
+    single, *others = section.rows
+    assert len(single.answers) > 1
+    rules = [(1, 1), (10, 10), *[(10, 10)] * (len(single.answers) - 2)]
+    mixed = [dataclasses.replace(answer, candidates=rule) for answer, rule in zip(single.answers, rules, strict=True)]
+    changed = dataclasses.replace(section, rows=(dataclasses.replace(single, answers=tuple(mixed)), *others))
+    (said,) = (sentence for sentence in sentences(changed, grids(changed)) if "same epochs" in sentence)
+    assert said == (
+        f"{single.label}: not all of these runs chose their weights among the same epochs "
+        "(every epoch or every 10 epochs and each of the last 10)."
+    )

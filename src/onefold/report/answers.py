@@ -57,6 +57,8 @@ class Answers:
     taught: Taught = field(default_factory=Taught)
     weights: tuple[str, ...] = ()  # their hashes, of each network; empty where nobody has written them down
     compact: bool = False  # whether predictions were read from the compact form
+    # The epochs whose weights could be served: every so many, and each of so many at the end.
+    candidates: tuple[int, int] | None = None
 
     @cached_property
     def logged(self) -> dict[str, list[dict[str, Any]]]:

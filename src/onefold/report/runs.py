@@ -14,7 +14,7 @@ from onefold.report.ensembles import NAMED, ensembles, optional, shown
 from onefold.report.measured import measured
 from onefold.report.measurements import read_measurements
 from onefold.report.unfinished import Unfinished
-from onefold.run import RunFolder, made_by
+from onefold.run import ADDED, RunFolder, made_by
 from onefold.run import leaves as dictionary_leaves
 
 # Fields that tell repetitions of one experiment apart, or change nothing that comes out.
@@ -123,7 +123,14 @@ def read(folder: RunFolder, notes: list[str], names: dict[str, str]) -> Answers:
         taught=taught_by(about, names),
         weights=(weights,) if isinstance(weights := folder.result.get("weights"), str) else (),
         compact=test.compact,
+        candidates=candidates(folder.recipe),
     )
+
+
+def candidates(recipe: dict[str, Any]) -> tuple[int, int] | None:
+    """`eval_every` and `eval_last` of a recipe, where it has them."""
+    rule = tuple((ADDED | recipe).get(name) for name in ("eval_every", "eval_last"))
+    return rule if all(isinstance(value, int) for value in rule) else None  # type: ignore[return-value]
 
 
 def taught_by(about: dict[str, Any], names: dict[str, str]) -> Taught:

@@ -39,7 +39,7 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
     for row in students:
         warnings = dict.fromkeys(check.warning for check in checks_of(row))
         said += [f"{row.label}: {warning}" for warning in warnings if warning]
-    return said + of_temperatures(section)
+    return said + of_temperatures(section) + of_candidates(section)
 
 
 def of_temperatures(section: Section) -> list[str]:
@@ -50,6 +50,26 @@ def of_temperatures(section: Section) -> list[str]:
             if warning is not None:
                 odd.setdefault(warning, []).append(row.label)
     return [f"{', '.join(labels)}: {warning}" for warning, labels in odd.items()]
+
+
+def of_candidates(section: Section) -> list[str]:
+    """Rows whose runs chose their weights among different epochs: part of their spread may be due to that."""
+    mixed: dict[str, list[str]] = {}
+    for row in section.rows:
+        rules = sorted({answer.candidates for answer in row.answers if answer.candidates is not None})
+        if len(rules) > 1:
+            mixed.setdefault(" or ".join(map(candidates, rules)), []).append(row.label)
+    return [
+        f"{', '.join(labels)}: not all of these runs chose their weights among the same epochs ({rules})."
+        for rules, labels in mixed.items()
+    ]
+
+
+def candidates(rule: tuple[int, int]) -> str:
+    every, last = rule
+    if every == 1:
+        return "every epoch"
+    return f"every {every} epochs" + (f" and each of the last {last}" if last > 1 else "")
 
 
 def described(row: Row) -> str:
