@@ -33,7 +33,7 @@ else:
     HOMES |= {"InputSpace": "perturb", "Method": "methods", "Result": "engine"}
 
     def __getattr__(name: str) -> object:
-        """The public names and the modules, imported when they are first asked for: torch alone takes seconds."""
+        """The public names and the modules, imported on first use: torch alone takes seconds."""
         import importlib.metadata
         import importlib.util
 

@@ -1,4 +1,4 @@
-"""A finished run as a network in memory. Not called `load`: a module of that name would take the function's place."""
+"""Loads a finished run as a network. Not called `load.py`, because the module would shadow the function."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def load(
 ) -> nn.Module:
     """The network that a finished run serves, as an ordinary module on the CPU in evaluation mode.
 
-    It is built as it was trained, with the mean and deviation that its inputs are standardised with, which are not
-    among the weights. It answers logits `[B, K]` whose softmax is the run's prediction, also for an ensemble of
+    It is built as it was trained, including the mean and standard deviation that standardise its inputs, which are
+    not among the weights. It returns logits `[B, K]` whose softmax is the run's prediction, also for an ensemble of
     teachers, a BE student and a Proxy-EnD2 student.
 
     Args:
-        run: its folder; a folder of teachers gives their ensemble.
-        calibrated: divide the logits by the temperature of the validation split, in the last layer where the network
-            ends in one, as `onefold.calibrated` does.
-        net: of a run from Python, whose folder has the weights alone: a network of that architecture, which stays as
-            it is.
-        example: beside `net`, a batch of inputs, for the last layer of a network that cannot be traced.
+        run: the run folder; for a folder of teachers, their ensemble is loaded.
+        calibrated: divide the logits by the temperature fitted on the validation split; as in `onefold.calibrated`,
+            this goes into the last layer if the network ends in a linear one.
+        net: for a run that was trained from Python, whose folder has only the weights: a network of the same
+            architecture, which is left unchanged.
+        example: with `net`, a batch of inputs, to find the last layer of a network that cannot be traced.
     """
     if net is not None and not isinstance(net, nn.Module):
         raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")

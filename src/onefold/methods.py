@@ -1,6 +1,6 @@
-"""The methods: a student, an objective, a way to serve what was trained, and a way to predict with it.
+"""The methods. Each is a student, an objective, what to serve after training, and how to predict with it.
 
-Nothing else distinguishes one method from another. A `Method` of your own goes wherever a method's name does.
+Nothing else distinguishes one method from another. Wherever a method's name is accepted, so is a `Method` of your own.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ def be(net: nn.Module, members: int, example: Tensor | None = None) -> BatchEnse
 
 
 def latent_be(net: nn.Module, members: int, example: Tensor | None = None) -> BatchEnsemble:
-    """A batch ensemble with factors at one, pulled to one."""
+    """A batch ensemble whose factors start at one and decay toward one."""
     return batch_ensemble(net, members, "ones", example=example)
 
 
 def as_it_is(student: AnyStudent) -> Ensemble:
-    """All members are asked, each in a pass of its own."""
+    """Serves all members: M forward passes."""
     return student.at_rest
 
 
 def averaged(student: AnyStudent) -> Ensemble:
-    """One pass through the mean of the members' weights."""
+    """Serves one network with the mean of the members' weights: one forward pass."""
     return Plain(collapse(student)).eval()
 
 
@@ -54,12 +54,12 @@ def averaged(student: AnyStudent) -> Ensemble:
 class Method:
     """What distinguishes one method from another.
 
-    student: makes the student of a network and the number of teachers.
+    student: builds the student from a network, the number of teachers and an example batch.
     objective: a function of student logits, teacher logits and labels; further keywords are hyperparameters.
-    serve: what is evaluated and deployed in the end.
-    predict: the one answer, from its logits.
-    needs_teachers: whether the objective asks them.
-    has_members: seen in a student of a small network; what is said here counts only where none can be made.
+    serve: turns the trained student into what is evaluated and deployed.
+    predict: combines that model's logits into one prediction.
+    needs_teachers: whether the objective uses teacher logits.
+    has_members: detected by building a student from a tiny network; the value given counts only where that fails.
     """
 
     name: str
@@ -68,32 +68,32 @@ class Method:
     serve: Callable[[AnyStudent], Ensemble] = as_it_is
     predict: Prediction = log_mean_probabilities
     needs_teachers: bool = True
-    has_members: bool = True  # if it cannot be seen: TDiv-SDiv refuses a plain student by itself, once there is one
+    has_members: bool = True  # the fallback if detection fails: TDiv-SDiv itself refuses a plain student later
 
     def __post_init__(self) -> None:
-        with contextlib.suppress(Exception):  # a student that is made of other networks only may raise anything
+        with contextlib.suppress(Exception):  # `student` may support only certain networks and raise anything here
             object.__setattr__(self, "has_members", tiny(self, 2).members > 1)
 
 
 @dataclass(frozen=True)
 class Perturbing:
-    """A perturbation and what it asks of the others: so many teachers at least, a student with members."""
+    """A perturbation and what it needs: a minimum number of teachers, and whether the student must have members."""
 
     name: str
     perturb: Callable[..., Tensor]
     teachers: int = 0
     needs_members: bool = False
     passes: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """that finding the direction takes: of teachers forward and back to the images, of members the same"""
+    """passes to find the direction: teachers forward, teachers backward to the input, then the same for members"""
 
 
 def shipped(name: str, student: Callable[..., AnyStudent], objective: Callable[..., Tensor], **more: Any) -> Method:
-    """A method of which `names.py` says what it needs."""
+    """A built-in method; its name and needs come from `names.py`."""
     return Method(**vars(METHOD_NEEDS[name]), student=student, objective=objective, **more)
 
 
 def shipped_perturbation(name: str, perturb: Callable[..., Tensor], **more: Any) -> Perturbing:
-    """The same for a perturbation."""
+    """A built-in perturbation, likewise."""
     return Perturbing(**vars(PERTURBATION_NEEDS[name]), perturb=perturb, **more)
 
 
@@ -123,7 +123,7 @@ PERTURBATIONS = {
 
 
 def tiny(method: Method, members: int) -> AnyStudent:
-    """A student of the method, whatever it is made of."""
+    """The method's student for a tiny network, to see what kind it is; leaves the random state alone."""
     with torch.random.fork_rng(devices=[]):
         return method.student(nn.Linear(2, 2), members, torch.zeros(2, 2))
 
@@ -139,12 +139,12 @@ def perturbation_named(perturbation: str | Perturbing) -> Perturbing:
 
 
 def own_perturbation(method: Method, teachers: int) -> Perturbing:
-    """What a method is trained with where nothing is said: TDiv-SDiv, or no perturbation where that makes no sense."""
+    """A method's default perturbation: TDiv-SDiv, or none where that does not fit."""
     paper = PERTURBATIONS["tdiv-sdiv"]
     return paper if misfit(method, paper, teachers) is None else PERTURBATIONS["none"]
 
 
 def with_hyperparameters(function: Callable[..., Tensor], **hyperparameters: Any) -> Callable[..., Tensor]:
-    """The function with those of the hyperparameters bound that it knows."""
+    """Binds those hyperparameters that the function accepts, and ignores the rest."""
     known = inspect.signature(function).parameters
     return functools.partial(function, **{k: v for k, v in hyperparameters.items() if k in known})

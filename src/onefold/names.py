@@ -1,7 +1,7 @@
-"""What methods and perturbations are called and what they need: all that a recipe has to know about them.
+"""The names of methods and perturbations and what they need: all that a recipe has to know about them.
 
-The functions behind the names are in `methods.py`, and need torch. This does without it, which takes seconds to load,
-so that recipes are made, help is shown and mistakes are told at once.
+The functions behind the names are in `methods.py` and need torch, which takes seconds to load. This module does not
+import it, so that recipes, help and error messages are instant.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Entry = TypeVar("Entry")
 
 
 class AnyMethod(Protocol):
-    """A method, or what the table here says of it: whether it needs teachers, and whether its student has members."""
+    """A method, or its entry in the table below: whether it needs teachers, and whether its student has members."""
 
     @property
     def name(self) -> str: ...
@@ -26,7 +26,7 @@ class AnyMethod(Protocol):
 
 
 class AnyPerturbation(Protocol):
-    """A perturbation, likewise: so many teachers at least, a student with members."""
+    """A perturbation, likewise: how many teachers it needs at least, and whether it needs a student with members."""
 
     @property
     def name(self) -> str: ...
@@ -84,7 +84,7 @@ def perturbation_needs(name: str) -> PerturbationNeeds:
 
 
 def misfit(method: AnyMethod, perturbation: AnyPerturbation, members: int) -> str | None:
-    """Why a perturbation makes no sense for the method and so many teachers, if it makes none."""
+    """Why a perturbation does not fit the method and the number of teachers; None if it does."""
     if perturbation.teachers and not method.needs_teachers:
         return f"'{perturbation.name}' asks the teachers, and '{method.name}' has none; use 'none' or 'gaussian'"
     if perturbation.needs_members and not method.has_members:
@@ -102,7 +102,7 @@ def misfit(method: AnyMethod, perturbation: AnyPerturbation, members: int) -> st
 
 
 def check_pair(method: AnyMethod, perturbation: AnyPerturbation, members: int) -> None:
-    """Refuses a perturbation that makes no sense for the method."""
+    """Refuses a perturbation that does not fit the method."""
     if (reason := misfit(method, perturbation, members)) is not None:
         raise ValueError(f"perturbation: {reason}")
 
@@ -114,7 +114,7 @@ def named(what: str, name: str, table: dict[str, Entry]) -> Entry:
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    """A sentence that offers the nearest right name."""
+    """An error message that suggests the closest known name."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"there is no '{name}'" + (f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(known)}")

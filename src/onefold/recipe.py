@@ -1,4 +1,4 @@
-"""What to do, as data: a recipe is complete, frozen, and the same on every machine."""
+"""A training run described as data: a recipe is complete, frozen, and the same on every machine."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ class DataRecipe:
     source: str = "digits"
     """cifar10, cifar100, svhn, tiny-imagenet, imagenet, digits, folder:PATH, npz:PATH or hf:NAME"""
     root: str = "data"
-    """folder that holds the data sets"""
+    """folder that contains the data sets"""
     download: bool = False
-    """fetch the data set if it is not there"""
+    """download the data set if it is not there"""
     skip_unreadable: bool = False
-    """leave unreadable files out instead of stopping"""
+    """skip unreadable files instead of stopping"""
     augment: bool = True
     """random crops and flips of images"""
     workers: int | None = None
-    """loader processes for data sets that do not fit in memory; one a core, at most 8, if nothing is said"""
+    """loader processes for data sets that do not fit in memory; by default one per core, at most 8"""
 
 
 @dataclass(frozen=True)
 class OptimRecipe:
-    """SGD with Nesterov momentum, a linear warm-up and one cosine down to zero."""
+    """SGD with Nesterov momentum, a linear warm-up and a cosine decay to zero."""
 
     lr: float = 0.1
     """learning rate after the warm-up"""
     momentum: float = 0.9
     """share of the last step that goes on in the next, as Nesterov has it"""
     weight_decay: float = 5e-4
-    """lambda: decay of the weights, and pull of LatentBE's factors toward one"""
+    """lambda: decay of the weights toward zero, and of LatentBE's factors toward one"""
     batch_size: int = 128
-    """examples a step, over all processes"""
+    """examples per step, over all processes"""
     warmup_epochs: float = 5
-    """epochs in which the learning rate grows to lr"""
+    """epochs over which the learning rate rises to lr"""
     warmup_start: float = 0.01
-    """first learning rate, as a share of lr"""
+    """learning rate at the first step, as a fraction of lr"""
     drop_last: bool = False
-    """leave out the last batch of an epoch where it is not full"""
+    """drop the last batch of an epoch if it is not full"""
     clip: float | None = None
     """largest norm of the gradient"""
     accumulate: int = 1
-    """parts a batch is worked through in"""
+    """number of parts in which each batch is processed, to save memory"""
     label_smoothing: float = 0.0
-    """for teachers"""
+    """share of each label that is spread over all classes, when training teachers"""
     ema: float | None = None
-    """decay of an exponential moving average of the weights, which is then what is evaluated"""
+    """decay of an exponential moving average of the weights, which is then evaluated and served"""
 
 
 @dataclass(frozen=True)
@@ -70,38 +70,40 @@ class DistillRecipe:
     perturbation: str = "tdiv-sdiv"
     """none, gaussian, ods, confods, tdiv or tdiv-sdiv"""
     alpha: float = 1.0
-    """share of the teachers' loss beside that of the labels"""
+    """weight of the teachers' loss; the loss on the labels gets 1 - alpha"""
     temperature: float = 4.0
-    """tau"""
+    """temperature that divides the logits in the loss, the paper's tau"""
     cap: float = 0.6
-    """C, the largest weight of one teacher in AE-KD"""
+    """C, the largest weight of any one teacher in AE-KD"""
 
 
 @dataclass(frozen=True)
 class ParallelRecipe:
-    """How the processes of torchrun share the work; what comes out is the same but for rounding."""
+    """How the processes of torchrun share the work; results are the same up to rounding."""
 
     mode: Literal["auto", "data", "members"] = "auto"
-    """teachers: all processes share every batch, or each trains teachers of its own, where there are enough"""
+    """when training teachers: data splits every batch over all processes, members trains different teachers in each
+    process; auto is members if there are enough teachers"""
     teachers: Literal["auto", "replicated", "spread"] = "auto"
-    """students: every process holds all teachers, or some of them, where all do not fit"""
+    """when training students: replicated puts all teachers on every process, spread only some of them; auto is spread
+    if they do not all fit"""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A complete training, of teachers or of a student."""
+    """A complete training run, of teachers or of a student."""
 
     name: str
-    """what the recipe is called"""
+    """name of the recipe"""
     network: str = "wrn28x1"
     """wrnDxK (depth D, width K) such as wrn28x1, resnet18-small, resnet50 or mlp; or FILE.py:NAME, a class or function
     of your own that makes a network"""
     members: int = 4
-    """M: teachers to train, and members of the student"""
+    """M: number of teachers to train, and of members of the student"""
     epochs: int = 200
     """passes over the training images"""
     seed: int = 0
-    """where every random draw comes from; another one is a repetition"""
+    """seed of all random numbers; use other seeds for repetitions"""
     data: DataRecipe = field(default_factory=DataRecipe)
     optim: OptimRecipe = field(default_factory=OptimRecipe)
     distill: DistillRecipe = field(default_factory=DistillRecipe)
@@ -109,18 +111,19 @@ class Recipe:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N"""
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    """of products: bf16 where autocast finds it safe; auto is bf16 on a GPU that has it, float32 elsewhere"""
+    """precision of matrix products and convolutions: bf16 uses autocast; auto is bf16 on a GPU that supports it, else
+    float32"""
     fast: bool = True
-    """a faster memory layout (channels innermost), on a CPU, too; on a GPU also networks rewritten into few kernels and
-    the whole step in one CUDA graph"""
+    """use a faster memory layout (channels last), also on a CPU; on a GPU also rewrite the networks into few fused
+    kernels and run each step as one CUDA graph"""
     compile: bool = False
     """compile the step with torch.compile"""
     eval_every: int = 1
-    """epochs between evaluations on the validation split, the best of which is served"""
+    """epochs between evaluations on the validation split; the best evaluated epoch is served"""
     eval_last: int = 1
-    """epochs at the end that are evaluated each"""
+    """number of final epochs that are all evaluated, whatever eval_every is"""
     diversity_every: int | None = None
-    """epochs between two looks at the members' diversity; 0 for none; if nothing is said, as often as costs little"""
+    """epochs between measurements of the members' diversity; 0 for none; by default as often as is cheap"""
 
     def __post_init__(self) -> None:
         for name, value in leaves(self).items():
@@ -152,7 +155,7 @@ class Recipe:
 
 
 def evaluated(epoch: int, epochs: int, every: int, last: int) -> bool:
-    """Whether an epoch, the first being 1, ends with an evaluation: the last one always does."""
+    """Whether an epoch (counted from 1) ends with an evaluation; the last one always does."""
     return epoch % every == 0 or epoch > epochs - last
 
 
@@ -171,7 +174,7 @@ def to_dict(recipe: Recipe) -> dict[str, Any]:
 
 
 def from_dict(record: dict[str, Any]) -> Recipe:
-    """A recipe from its JSON; what is missing, unknown or of another type is refused by name."""
+    """A recipe from its JSON; fields that are missing, unknown or of the wrong type are refused by name."""
     return part_of(Recipe, record)
 
 
@@ -200,7 +203,7 @@ def part_of(cls: type[Part], record: Any, prefix: str = "") -> Part:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value of JSON is of a type: a whole number is a number, too, and true is none."""
+    """Whether a JSON value has a type: an int also counts as a float, and a bool as neither."""
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     options = get_args(hint) or (hint,)
@@ -215,5 +218,5 @@ def in_words(hint: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """As it stands in the file, cut where it is long."""
+    """A value as it appears in the file, truncated if it is long."""
     return json.dumps(value, default=repr)[:80]

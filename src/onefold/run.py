@@ -1,15 +1,15 @@
-"""The run folder: everything a run leaves behind, and all that reports and comparisons read.
+"""The run folder: everything a run leaves behind, and the only thing that reports and comparisons read.
 
 recipe.json         what was asked for
-run.json            what this folder is: a teacher or a student, of which data and network
+run.json            what this folder is: a teacher or a student, on which data, with which network
 env.json            versions, hardware, commit
-metrics.jsonl       a line for each logged stretch of training and each evaluation; the result comes last
+metrics.jsonl       a line for each logged interval of training steps and each evaluation; the result comes last
 checkpoints/        last.safetensors, and best-STEP.safetensors
-model.safetensors   the ordinary network
+model.safetensors   the network that is served, as an ordinary state dict
 predictions/        NAME.npz: labels [N] and log-probabilities [N, K] of an evaluated split; see onefold.predictions
 result.json         written last: a folder that has it is finished
-measurements/       NAME.json: what `onefold evaluate` has measured beside the predictions; of a folder of teachers
-                    first-M/NAME.json, for each ensemble of the first M
+measurements/       NAME.json: what `onefold evaluate` measured in addition to the predictions; in a folder of
+                    teachers also first-M/NAME.json, for the ensemble of the first M
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from typing import IO, Any
 from onefold.predictions import Labels, Logits, whole, write_plain
 
 ASIDE = ".writing"
-# Where a run happens and how its data get there; what comes out is the same.
+# Fields that may differ when a run is resumed, because they change no result: where it runs, how its data get there.
 FREE = {"name", "device", "data.root", "data.download", "data.workers", "minutes", "run.teachers"}
 FREE |= {"parallel.mode", "parallel.teachers", "diversity_every", "run.taught_by"}
 FREE |= {"run.network_file", "run.data_place"}
 NETWORKS = ("network", "run.network")
-ADDED = {"eval_last": 1}  # fields that recipes did not always have, and what was done then
+ADDED = {"eval_last": 1}  # fields that older recipes lack, with the value that describes what was done then
 CONTENT, EXAMPLES, STANDARDIZED = "run.network_content", "run.data_content.", "run.standardized"
-TAUGHT = "run.teachers_trained."  # for reports; it is the teachers' weights that are compared
+TAUGHT = "run.teachers_trained."  # only for reports; teachers are compared by their weights
 DATA, PLACE = ("data.source", "run.data"), "run.data_place"
 RATES = "run.optimizer.groups"
 PROBE = 1 << 16  # bytes
@@ -46,7 +46,7 @@ MISSING = object()
 
 
 class RunFolder:
-    """A run folder, there already or not."""
+    """A run folder, which need not exist yet."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).expanduser()
@@ -56,7 +56,7 @@ class RunFolder:
 
     @property
     def started(self) -> bool:
-        return os.path.exists(self.path / "recipe.json")  # False, unlike pathlib's, where one may not look
+        return os.path.exists(self.path / "recipe.json")  # unlike pathlib's, False if permission is denied
 
     @property
     def finished(self) -> bool:
@@ -71,25 +71,25 @@ class RunFolder:
         return self.path / "model.safetensors"
 
     def begin(self, recipe: dict[str, Any], run: dict[str, Any], env: dict[str, Any], needed: int = 0) -> None:
-        """Makes the folder, or finds in it a run of the same recipe; refuses what could not end well.
+        """Creates the folder, or checks that the run in it has the same recipe; refuses runs that would fail later.
 
-        `needed` is how many bytes the run will want to write. What a killed run left half-written is cleared away,
-        unless another process is just writing it.
+        `needed` is how many bytes the run will write. Half-written files of a killed run are deleted, unless another
+        process is still writing them.
         """
         self.check_same(recipe, run)
         with self.held():
-            self.check_same(recipe, run)  # somebody may have begun one since
+            self.check_same(recipe, run)  # another process may have started one in the meantime
             self._probe(needed)
             for leftover in (*self.path.glob(f"*{ASIDE}"), *self.path.glob(f"*/*{ASIDE}")):
                 leftover.unlink()
-            fresh = not self.started  # what is left of a run that did not get as far as its recipe is not about ours
+            fresh = not self.started  # without a recipe.json, other files are leftovers of a failed start: overwrite
             for name, content in (("env.json", env), ("run.json", run), ("recipe.json", recipe)):
                 if fresh or not (self.path / name).exists():
                     self.write_json(name, content)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps other processes out; the system lets go of the folder when this one dies, however it does."""
+        """Locks the folder against other processes; the system releases the lock however this process ends."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             opened = (self.path / ".lock").open("w")
@@ -101,11 +101,11 @@ class RunFolder:
             except (BlockingIOError, PermissionError):
                 raise ValueError(f"{self.path} is in use by another process; wait for it, or stop it") from None
             except OSError:
-                pass  # a file system without locks
+                pass  # a file system that does not support locks
             yield
 
     def check_same(self, recipe: dict[str, Any], run: dict[str, Any]) -> None:
-        """Refuses another recipe than the one the folder was begun with; fields that change no result may differ."""
+        """Refuses a recipe other than the one the run was started with; fields that change no result may differ."""
         if not self.started:
             kept = os.path.isdir(self.checkpoints) and any(self.checkpoints.glob("*.safetensors"))
             if kept or os.path.exists(self.model):
@@ -133,7 +133,7 @@ class RunFolder:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What came out; a ValueError where the run is not finished."""
+        """What came out; raises a ValueError if the run is not finished."""
         if not self.finished:
             raise ValueError(f"{self.path} is not a finished run; run its command again to go on with it")
         return self.read_json("result.json")
@@ -151,11 +151,11 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, without a last one that was torn."""
+        """The lines of metrics.jsonl, without a last one that was only partly written."""
         path = self.path / "metrics.jsonl"
         lines = path.read_text().split("\n") if path.exists() else []
         records = []
-        for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is torn, or empty
+        for number, line in enumerate(lines[:-1], 1):  # after the last newline there is a partial line or nothing
             try:
                 records.append(json.loads(line))
             except ValueError:
@@ -163,9 +163,9 @@ class RunFolder:
         return records
 
     def rewind(self, step: int) -> None:
-        """Forgets what was logged after a step, and a result: the run goes on from there.
+        """Deletes what was logged after a step, and any result, so that the run can resume from there.
 
-        Lines that are none are forgotten too: a power cut leaves holes in what was not flushed to the disk.
+        Lines that are not valid JSON are deleted too: a power cut leaves gaps in what was not yet flushed to disk.
         """
         path = self.path / "metrics.jsonl"
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
@@ -176,12 +176,12 @@ class RunFolder:
         return self.path / "predictions" / f"{split}.npz"
 
     def write_predictions(self, split: str, labels: Labels, logits: Logits) -> None:
-        """Labels `[N]` and log-probabilities `[N, K]` of what the network answered for a split."""
+        """Stores the labels `[N]` and predicted log-probabilities `[N, K]` of a split."""
         (self.path / "predictions").mkdir(exist_ok=True)
         write_aside(self.predictions_file(split), lambda file: write_plain(file, labels, logits))
 
     def predictions(self, split: str) -> tuple[Labels, Logits] | None:
-        """Labels `[N]` and log-probabilities `[N, K]`, or None where the split was not evaluated."""
+        """Labels `[N]` and log-probabilities `[N, K]`, or None if the split was not evaluated."""
         return whole(self.predictions_file(split))
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
@@ -200,7 +200,7 @@ class RunFolder:
         return content
 
     def _probe(self, needed: int) -> None:
-        """Tries to write before hours are spent on what could not be kept."""
+        """Tries to write, before hours are spent on results that could not be saved."""
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_aside(self.path / "probe", bytes(PROBE))
@@ -211,7 +211,7 @@ class RunFolder:
 
 
 def check_room(path: Path, needed: int, why: str) -> None:
-    """Refuses a folder whose disk has not so many bytes left; it may be one that is still to be made."""
+    """Refuses a folder, which need not exist yet, whose disk has too few bytes left."""
     there = nearest_there(path)
     try:
         free = shutil.disk_usage(there).free
@@ -225,25 +225,25 @@ def check_room(path: Path, needed: int, why: str) -> None:
 
 
 def check_places(runs: Iterable[RunFolder]) -> None:
-    """Refuses runs that are to be written where they cannot be."""
+    """Refuses unfinished runs whose folder cannot be written."""
     for run in runs:
         if not run.finished:
             check_folder(run.path)
 
 
 def check_folder(path: Path, name: str = "out") -> None:
-    """Refuses a folder in which nothing can be made, or that cannot be made itself, before anything is spent on it."""
+    """Refuses a folder that cannot be written or created, before any time is spent on it."""
     check_made(path, path, name, "folder")
 
 
 def check_file(path: Path, name: str = "out") -> None:
-    """The same of a file, whose folder may be one that is still to be made."""
+    """The same for a file, whose folder need not exist yet."""
     check_made(path, path.parent, name, "file")
 
 
 def check_made(path: Path, folder: Path, name: str, kind: str) -> None:
     there = nearest_there(folder)
-    try:  # by trying it: permissions do not tell everything, and nothing of theirs holds for who may do all
+    try:  # by trying: permissions do not tell everything, and do not apply to root
         with tempfile.TemporaryDirectory(prefix=".onefold-", dir=there, ignore_cleanup_errors=True):
             pass
     except OSError as error:
@@ -255,7 +255,7 @@ def check_made(path: Path, folder: Path, name: str, kind: str) -> None:
 
 
 def nearest_there(path: Path) -> Path:
-    """The folder, or the nearest above it that there is."""
+    """The folder itself, or its nearest parent that exists."""
     return next((place for place in (path, *path.absolute().parents) if os.path.exists(place)), path)
 
 
@@ -269,7 +269,7 @@ def unwritable(path: Path, error: OSError) -> ValueError:
 
 
 def logged_by(line: bytes, step: int) -> bool:
-    """Whether a line of the log is one, from no later than a step, and not a result."""
+    """Whether a line of the log is valid, from no later than a step, and not a result."""
     try:
         record = json.loads(line)
         return bool(record["step"] <= step and record["kind"] != "result")
@@ -279,7 +279,7 @@ def logged_by(line: bytes, step: int) -> bool:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """A write that fails does not say by itself what was written."""
+    """Adds the path to an OSError: by itself, a write that fails does not say which file it was."""
     try:
         yield
     except OSError as error:
@@ -288,9 +288,9 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_aside(path: Path, content: bytes | Callable[[IO[bytes]], object]) -> None:
-    """Writes a file so that at every moment there is the old one or the new one, whole, under its name.
+    """Writes a file atomically: at every moment there is either the complete old file or the complete new one.
 
-    What does not fit into memory is given as a function that writes it.
+    Content that does not fit into memory is given as a function that writes it.
     """
     aside = path.with_name(path.name + ASIDE)
     try:
@@ -308,7 +308,7 @@ def write_aside(path: Path, content: bytes | Callable[[IO[bytes]], object]) -> N
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a renaming last: it is the folder that remembers names."""
+    """Makes a rename survive a crash: file names are stored in the folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -317,12 +317,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def teachers_hash(weights: Iterable[str]) -> str:
-    """By what teachers are known: the hashes of their weights, in order."""
+    """Identifies a list of teachers: a hash over the hashes of their weights, in order."""
     return hashlib.blake2b("".join(weights).encode(), digest_size=16).hexdigest()
 
 
 def as_json(content: dict[str, Any]) -> dict[str, Any]:
-    """As it will be read back: tuples are lists."""
+    """The content as it will be read back from JSON, where tuples become lists."""
     read: dict[str, Any] = json.loads(json.dumps(content))
     return read
 
@@ -336,43 +336,43 @@ def leaves(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs between two sets of leaves, a line each."""
+    """What differs between two sets of leaves, one line per field."""
 
     def shown(fields: dict[str, Any], name: str) -> str:
         return repr(fields[name]) if name in fields else "(not there)"
 
     def told(name: str) -> str:
         if name == CONTENT and name in before and name in now:
-            return "the file of the network, or one that it imports, has changed"  # hashes tell nobody anything
+            return "the file of the network, or one that it imports, has changed"  # hashes would not help the user
         if name.startswith(EXAMPLES):
             return "these are other examples, or other labels"
         return f"{shown(before, name)} -> {shown(now, name)}"
 
     different = [n for n in {**before, **now} if not same(n, before.get(n, MISSING), now.get(n, MISSING))]
-    since = (EXAMPLES, STANDARDIZED)  # which folders did not always say
+    since = (EXAMPLES, STANDARDIZED)  # older folders lack these
     different = [n for n in different if not n.startswith(since) or (n in before and n in now)]
     teacher = before.get("run.kind") == now.get("run.kind") == "teacher"
     if before.get(PLACE) is not None and before[PLACE] == now.get(PLACE):
-        different = [n for n in different if n not in DATA]  # the same file by another path
-    if before.get(CONTENT) is not None and before[CONTENT] == now.get(CONTENT):  # a network's file, by another name
+        different = [n for n in different if n not in DATA]  # the same file under another path
+    if before.get(CONTENT) is not None and before[CONTENT] == now.get(CONTENT):  # a network's file, renamed
         different = [n for n in different if n not in NETWORKS or made_by(before.get(n)) != made_by(now.get(n))]
     return [f"{n}: {told(n)}" for n in different if not free(n, teacher)]
 
 
 def made_by(network: object) -> str:
-    """What makes a network of the user's own, without the file or module that it is in."""
+    """The name of a user's network class or function, without the file or module it is in."""
     return str(network).rpartition(":")[2]
 
 
 def free(name: str, teacher: bool) -> bool:
-    """Whether a field changes no result. A teacher learns from labels, by a seed of its own: neither how many others
-    there are nor what a student will be taught changes anything for it."""
+    """Whether a field changes no result. A teacher learns from labels, with its own seed, so neither the number of
+    other teachers nor the settings of distillation affect it."""
     return name in FREE or name.startswith(TAUGHT) or (teacher and (name == "members" or name.startswith("distill.")))
 
 
 def same(name: str, before: Any, now: Any) -> bool:
-    """Equal; what an optimizer is told, up to the precision of a device that holds rates in float32; a network's file,
-    wherever it lies, for its content is compared by itself."""
+    """Whether two values are equal: settings of an optimizer up to float32 precision, in which some devices hold rates;
+    a network's file by its name alone, because its content is compared separately."""
     if name in NETWORKS and isinstance(before, str) and isinstance(now, str):
         return PurePath(before).name == PurePath(now).name
     if before == now or name != RATES:

@@ -1,6 +1,6 @@
-"""The protocols that join the layers, and the checks every layer shares.
+"""The protocols that connect the package's layers, and the argument checks they share.
 
-Everything that answers, answers `[M, B, K]`: M members, B examples, K classes. A plain network has M = 1.
+Ensembles return logits `[M, B, K]`: M members, B examples, K classes. A plain network has M = 1.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from torch import Tensor
 
 @runtime_checkable
 class Ensemble(Protocol):
-    """Teachers or a student: M networks that answer together."""
+    """Teachers or a student: M networks called as one."""
 
     @property
     def members(self) -> int:
         """M."""
 
     def __call__(self, x: Tensor, members: Tensor | None = None) -> Tensor:
-        """Logits `[M, B, K]`, or `[len(members), B, K]` of the members an index tensor picks."""
+        """Logits `[M, B, K]`, or `[len(members), B, K]` for the members an index tensor picks."""
 
     def picking(self, members: Tensor) -> AbstractContextManager[Callable[[Tensor], Tensor]]:
-        """A function that answers for the picked members, to be used, gradients included, while it is open."""
+        """Yields a function that runs the picked members; forward and backward must both happen inside the context."""
 
 
 class Student(Ensemble, Protocol):
-    """An ensemble in training; `at_rest` is the same student with its running statistics."""
+    """An ensemble in training; `at_rest` is the same student in evaluation mode."""
 
     @property
     def at_rest(self) -> Ensemble:
@@ -37,27 +37,27 @@ class Student(Ensemble, Protocol):
 
 
 class Objective(Protocol):
-    """A loss: student logits `[m, B, K]`, teacher logits `[M, B, K]` if there are any, labels `[B]` to a scalar."""
+    """A loss: maps student logits `[m, B, K]`, teacher logits `[M, B, K]` or None, and labels `[B]` to a scalar."""
 
     def __call__(self, student: Tensor, teachers: Tensor | None, labels: Tensor) -> Tensor: ...
 
 
 class Perturbation(Protocol):
-    """Where to train: inputs `[B, ...]` to inputs of the same shape. Only supervised training has no teachers."""
+    """Perturbs the inputs `[B, ...]`, keeping their shape. `teachers` is None only in supervised training."""
 
     def __call__(self, x: Tensor, teachers: Ensemble | None, student: Student) -> Tensor: ...
 
 
 class Prediction(Protocol):
-    """Member logits `[M, B, K]` to the log-probabilities `[B, K]` of the one answer that is given."""
+    """Combines member logits `[M, B, K]` into the log-probabilities `[B, K]` of one prediction."""
 
     def __call__(self, logits: Tensor) -> Tensor: ...
 
 
 def readable(values: Tensor) -> bool:
-    """Whether looking at the values costs nothing: on the host, and not inside a compiler or a transform.
+    """Whether values can be read without a device sync: on the CPU, and not under torch.compile or functorch.
 
-    Value checks run only then. Inside a captured or asynchronous step they would wait for the device.
+    Value checks run only then: on a GPU they would make every step wait for the device, and break graph capture.
     """
     return (
         values.device.type == "cpu"
@@ -67,7 +67,7 @@ def readable(values: Tensor) -> bool:
 
 
 def check_logits(name: str, logits: Tensor) -> None:
-    """Refuses what is not finite floating-point logits `[M, B, K]`."""
+    """Refuses anything but finite floating-point logits `[M, B, K]`."""
     if not logits.is_floating_point():
         raise ValueError(f"{name}: expected floating-point logits, got {logits.dtype}")
     if logits.dim() != 3:
@@ -90,7 +90,7 @@ def check_labels(labels: Tensor, classes: int, batch: int | None = None) -> None
 
 
 def check_two(name: str, classes: int) -> None:
-    """Refuses classifiers with one logit, and what answers nothing."""
+    """Refuses networks with fewer than two outputs."""
     if classes < 2:
         raise ValueError(
             f"{name}: expected at least two classes, got {classes}; give a network two outputs, one for each class: "
@@ -99,7 +99,7 @@ def check_two(name: str, classes: int) -> None:
 
 
 def check_classes(student: Tensor, teachers: Tensor) -> None:
-    """Refuses a student and teachers that do not answer the same question."""
+    """Refuses student and teacher logits that differ in the number of classes or examples."""
     if student.shape[-1] != teachers.shape[-1]:
         raise ValueError(
             f"student answers {student.shape[-1]} classes and the teachers {teachers.shape[-1]}; "
@@ -110,5 +110,5 @@ def check_classes(student: Tensor, teachers: Tensor) -> None:
 
 
 def at_least_float32(logits: Tensor) -> Tensor:
-    """Half-precision logits in float32, the others as they are: losses are never formed in half precision."""
+    """Upcasts half-precision logits to float32: losses are never computed in half precision."""
     return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits

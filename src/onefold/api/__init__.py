@@ -1,4 +1,4 @@
-"""The whole thing from Python."""
+"""The Python interface: train, evaluate and calibrate."""
 
 from onefold.api.distillation import distill
 from onefold.api.evaluation import calibrated, evaluate

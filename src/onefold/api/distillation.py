@@ -72,69 +72,72 @@ def distill(
     log: str | None = None,
     progress: Progress | bool | None = None,
 ) -> Result:
-    """Teachers become one network: `result.model`, of the class of `net` and with its keys. `net` stays as it is.
+    """Distils teachers into one network: `result.model`, with the class and state dict keys of `net`, which is left
+    unchanged.
 
     Args:
-        teachers: trained networks, of any architectures; None for the method "supervised", which makes a teacher.
-        net: the student's network; its weights are where training starts. What it draws in `forward` comes from `seed`
-            if torch draws it.
-        train, val, test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y). With `val` the
-            best epoch is served and a temperature fitted; without, the last epoch is served and there is no
-            temperature. `test` is what the metrics are of.
-        method: "latentbe" (each member learns one teacher, and their average is served), "be" (the members are served,
-            each in a pass of its own), "kd" (the network learns the teachers' mean), "aekd" (their mean, weighted for
-            each example), "proxy-end2" (how much they disagree, too), "supervised" (the labels alone), or a `Method`.
-        perturbation: what is done to inputs before teachers and student are asked: "none", "gaussian" (noise), "ods" (a
-            step that changes a teacher's answer in a random way), "confods" (a shorter one where that teacher is less
-            sure), "tdiv" (a step to where two teachers disagree), "tdiv-sdiv" (and the student's members do not yet),
-            or a `Perturbing` of `onefold.methods`. If nothing is said, "tdiv-sdiv" for a student with members and at
-            least two teachers, else "none".
-        epochs: how often `train` is gone through.
-        temperature: tau, by which the logits of teachers and student are divided in the loss; the one that is fitted on
-            `val` is another.
-        alpha: share of the teachers in the loss, the rest being the labels'; "proxy-end2" has no labels.
-        cap: largest weight of one teacher in "aekd", from 1/M to 1.
-        lr, weight_decay: 0.1 and 5e-4; with an `optimizer` of your own those that it is made with, or 5e-4 where it has
-            no decay.
-        momentum: of SGD, where there is no `optimizer` of your own.
-        batch_size: 128, or that of a `DataLoader`.
-        drop_last: leave out the last batch of an epoch where it is not full.
-        warmup_epochs: in which the rate rises from a hundredth; 5, or a tenth of the epochs where that is less.
-        label_smoothing: share of a label that is spread over all classes, in "supervised".
-        seed: what the order of examples, crops, members' factors and perturbations are drawn from.
+        teachers: trained networks, of any architectures; None for the method "supervised", which trains a teacher.
+        net: the student's network; training starts from its weights. Random numbers that it draws from torch in
+            `forward` depend on `seed`.
+        train, val, test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y). With `val`, the
+            best epoch is served and a temperature is fitted; without it, the last epoch is served, with no
+            temperature. The metrics are measured on `test`.
+        method: "latentbe" (each member learns from one teacher; the average of the members is served), "be" (the
+            members are served, one pass each), "kd" (the network learns the teachers' mean prediction), "aekd" (their
+            mean, weighted per example), "proxy-end2" (also learns how much they disagree), "supervised" (labels only),
+            or a `Method`.
+        perturbation: what is done to the inputs before they go to teachers and student: "none", "gaussian" (noise),
+            "ods" (a step that changes a teacher's output in a random direction), "confods" (a shorter step where that
+            teacher is less confident), "tdiv" (a step to where two teachers disagree), "tdiv-sdiv" (to where they
+            disagree and the student's members do not yet), or a `Perturbing` from `onefold.methods`. By default
+            "tdiv-sdiv" if the student has members and there are at least two teachers, else "none".
+        epochs: number of passes over `train`.
+        temperature: tau, which divides the logits of teachers and student in the loss; unrelated to the temperature
+            that is fitted on `val`.
+        alpha: weight of the teachers' loss; the labels' loss gets 1 - alpha. "proxy-end2" does not use labels.
+        cap: largest weight of any one teacher in "aekd", from 1/M to 1.
+        lr, weight_decay: by default 0.1 and 5e-4; with an `optimizer` of your own, by default the values it sets, or
+            5e-4 if it has no weight decay.
+        momentum: momentum of SGD, if you give no `optimizer` of your own.
+        batch_size: by default 128, or that of the `DataLoader`.
+        drop_last: drop the last batch of an epoch if it is not full.
+        warmup_epochs: epochs over which the learning rate rises from a hundredth of its value; by default 5, or a tenth
+            of the epochs if that is less.
+        label_smoothing: share of each label that is spread over all classes, in "supervised".
+        seed: determines the order of examples, crops, members' factors and perturbations.
         augment: random crops and flips of uint8 images; a Dataset may bring its own transforms.
-        space: where perturbed inputs live, if they are not images in [0, 1]: `InputSpace.standardized(mean, std)` for
-            images that were normalised, `InputSpace.of(x)` for features.
-        optimizer: makes an optimizer of parameter groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; SGD with
-            Nesterov momentum if left out. It may be called twice. The groups carry `lr` and `weight_decay`: members'
-            factors have rates of their own.
-        scheduler: makes a scheduler of the optimizer, stepped once a step and never by the epoch; warm-up and cosine
-            if left out. ReduceLROnPlateau is stepped after every evaluation, with the NLL of `val`, or with its
-            accuracy in mode "max".
-        clip: largest norm of the gradient; if left out, any.
-        accumulate: parts a batch is worked through in, where it does not fit at once.
-        ema: decay of a moving average of the weights, which is then what is evaluated and served.
-        precision: "float32", "bf16" (autocast), or "auto": bf16 on a GPU that has it.
-        fast: use a faster memory layout (channels innermost), on a CPU, too; on a GPU also run the networks in few
-            kernels and the step in one CUDA graph. What cannot be done so runs as it is, and says so.
-        compile: compile the step with torch.compile, which takes the place of the few kernels of `fast`.
-        eval_every: epochs between two evaluations on `val`.
-        eval_last: epochs at the end that are evaluated each.
-        diversity_every: epochs between two looks at the members' diversity, which go into the log of `out`; 0 for none,
-            and if nothing is said, as often as costs little.
-        workers: processes that read a Dataset; one a core, at most 8, if nothing is said.
-        device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N".
-        spread_teachers: under torchrun, whether each process holds some of the teachers only; if nothing is said, where
-            all of them do not fit. `batch_size` is that of all processes together.
-        out: a run folder. The same call goes on from what is there; one with other settings, data or teachers is
-            refused. The weights of `net` are those of the folder from then on: a script that makes `net` anew, with
-            other random numbers each time, goes on where it was stopped. To begin with other weights, pre-trained
-            ones say, choose another folder.
+        space: the range of valid inputs, if they are not images in [0, 1]: `InputSpace.standardized(mean, std)` for
+            normalised images, `InputSpace.of(x)` for features.
+        optimizer: a function from parameter groups to an optimizer, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; by
+            default SGD with Nesterov momentum. It may be called twice. The groups carry `lr` and `weight_decay`,
+            because members' factors have their own.
+        scheduler: a function from the optimizer to a scheduler, which is stepped after every training step, not once
+            per epoch; by default warm-up and cosine. ReduceLROnPlateau is stepped after every evaluation instead, with
+            the NLL on `val`, or with the accuracy in mode "max".
+        clip: largest norm of the gradient; by default no limit.
+        accumulate: number of parts in which each batch is processed, if it does not fit in memory at once.
+        ema: decay of a moving average of the weights; if given, that average is evaluated and served.
+        precision: "float32", "bf16" (autocast), or "auto": bf16 on a GPU that supports it.
+        fast: use a faster memory layout (channels last), also on a CPU; on a GPU also run the networks in few fused
+            kernels and each step as one CUDA graph. Anything that does not support this runs unchanged, with a note.
+        compile: compile the step with torch.compile, instead of the fused kernels of `fast`.
+        eval_every: epochs between evaluations on `val`.
+        eval_last: number of final epochs that are all evaluated, whatever `eval_every` is.
+        diversity_every: epochs between measurements of the members' diversity, which go into the log of `out`; 0 for
+            none; by default as often as is cheap.
+        workers: processes that load a Dataset; by default one per core, at most 8.
+        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
+        spread_teachers: under torchrun, whether each process holds only some of the teachers; by default only if they
+            do not all fit. `batch_size` counts the examples of all processes together.
+        out: a run folder. Repeating the call resumes from what is there; a call with other settings, data or teachers
+            is refused. From then on the weights come from the folder, not from `net`, so a script that creates `net`
+            with new random weights each time still resumes. To start from other weights, such as pre-trained ones,
+            choose another folder.
         log: "tensorboard" for event files in `out/tensorboard`.
-        progress: True for what the command line shows, on stderr: a bar on a terminal, a line every ten seconds
-            elsewhere; False for nothing; if nothing is said, True at a terminal or in a notebook. The logger "onefold"
-            has a line for each epoch (`logging.basicConfig(level=logging.INFO)`, which then takes the bar's place)
-            and, where nothing is shown, warns of what may be a mistake. An object of your own has
+        progress: True to show on stderr what the command line shows: a bar on a terminal, otherwise a line every ten
+            seconds; False for nothing; by default True on a terminal or in a notebook. The logger "onefold" gets a
+            line per epoch (`logging.basicConfig(level=logging.INFO)` shows these instead of the bar) and, if no
+            progress is shown, warnings about possible mistakes. You can also pass an object with
             `update(done, total, loss, lr, rate)` and `message(text)`.
     """
     check_log(log, out)
@@ -219,11 +222,11 @@ def distill(
 
 
 def record(job: Job) -> dict[str, Any]:
-    """What can be said about a run that no recipe describes."""
+    """A record of the settings and data of a run that has no recipe."""
     described: dict[str, Any] = {"source": "python", "network": type(job.net).__name__}
     described |= dataclasses.asdict(job.settings)
-    described["optim"] |= dict.fromkeys(job.unsaid)  # run.json has what the optimizer decided
-    if isinstance(job.train, DataLoader):  # its batches are its own, and never were recorded here
+    described["optim"] |= dict.fromkeys(job.unsaid)  # run.json has the values that the optimizer chose
+    if isinstance(job.train, DataLoader):  # it makes its own batches; their size was never recorded here
         described["optim"]["batch_size"] = OptimRecipe.batch_size
     splits = {"train": job.train, "val": job.val, "test": job.test}
     described["splits"] = {name: None if split is None else trace(split) for name, split in splits.items()}

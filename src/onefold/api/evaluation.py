@@ -1,4 +1,4 @@
-"""What networks, teachers and results answer, and how good that is."""
+"""Evaluation and calibration of networks, teachers and results."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def evaluate(
     Args:
         model: a result of `distill`, a network, a student, or teachers: `Teachers`, or a list of networks.
         test: a `Dataset` of (image, label), a `DataLoader`, or a pair of tensors (x, y).
-        calibrate_on: validation data, likewise. With them the answer also has the "temperature" fitted there, and
-            "cnll" and "cece" of `test` at it.
-        batch_size: of examples that are asked about at once; a `DataLoader` has its own.
-        device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N". The model goes there, and back.
-        predict: the one answer, from logits `[M, B, K]`. If left out that of a result's method; else the softmax, of
-            teachers and batch ensembles the mean of their members'. Where only the network of a Proxy-EnD2 student is
-            given, it is `onefold.objectives.dirichlet_mean`.
-        workers: processes that read a Dataset; one a core, at most 8, if nothing is said.
+        calibrate_on: validation data, in any of the same forms. If given, the metrics also contain the "temperature"
+            fitted on it, and the "cnll" and "cece" of `test` at that temperature.
+        batch_size: examples per forward pass; a `DataLoader` has its own.
+        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N". The model is moved there and back.
+        predict: turns logits `[M, B, K]` into one prediction. By default that of the result's method; for anything else
+            the softmax, averaged over the members of teachers and batch ensembles. If you pass only the network of a
+            Proxy-EnD2 student, give `onefold.objectives.dirichlet_mean`.
+        workers: processes that load a Dataset; by default one per core, at most 8.
     """
     if isinstance(model, Result):
         predict, model = model.predict if predict is None else predict, model.model
@@ -82,23 +82,23 @@ def calibrated(
     *,
     predict: Prediction | None = None,
 ) -> nn.Module:
-    """A copy of a model that answers logits / T `[B, K]`; the model itself is left as it is.
+    """A copy of a model that returns logits / T `[B, K]`; the model itself is left unchanged.
 
-    Where a network's answer certainly is what its last `nn.Linear` gives, that layer's weight and bias are divided by
-    T, and the copy has the model's class and state dict keys. It is certain when a symbolic trace of the forward pass
-    says so, or, for a network that cannot be traced, when on the `example` the network returns the very tensor that
-    the layer made. Otherwise the copy comes inside a module that divides.
+    If the network's output is certain to be the output of its last `nn.Linear`, that layer's weight and bias are
+    divided by T, and the copy has the model's class and state dict keys. It is certain if a symbolic trace of the
+    forward pass shows it, or, for a network that cannot be traced, if on the `example` the network returns the very
+    tensor that the layer returned. Otherwise the copy is wrapped in a module that divides.
 
     Args:
-        model: a result of `distill`, a network, a student, or `Teachers`. Of those with members the logits are the log
-            of the mean of their softmax, to which their temperature is fitted.
-        temperature: T; if left out, that of the result.
-        example: a batch of inputs, on which a network with a divided layer is compared with the model, too.
-        predict: the one answer, from logits `[M, B, K]`, as in `onefold.evaluate`; if left out, that of the result.
+        model: a result of `distill`, a network, a student, or `Teachers`. For models with members, the logits are the
+            log of the mean of their softmaxes; that is also what their temperature is fitted to.
+        temperature: T; by default that of the result.
+        example: a batch of inputs, on which a network whose last layer was divided is also compared with the model.
+        predict: turns logits `[M, B, K]` into one prediction, as in `onefold.evaluate`; by default that of the result.
     """
     if isinstance(model, Result):
         temperature = model.temperature if temperature is None else temperature
-        if predict is None and model.predict is not log_mean_probabilities:  # what one network's logits are without
+        if predict is None and model.predict is not log_mean_probabilities:  # which one network's logits do not need
             predict = model.predict
         model = model.model
     return divided(model, temperature, example, predict=predict)
@@ -106,7 +106,7 @@ def calibrated(
 
 @contextlib.contextmanager
 def blaming_inputs(splits: dict[str, Split], loaders: dict[str, Loader]) -> Iterator[None]:
-    """Where answers are refused, inputs that are not finite are blamed before the network."""
+    """If the outputs are refused, checks whether non-finite inputs are the cause before blaming the network."""
     try:
         yield
     except ValueError:
@@ -117,7 +117,7 @@ def blaming_inputs(splits: dict[str, Split], loaders: dict[str, Loader]) -> Iter
 
 
 def as_ensemble(module: nn.Module) -> Ensemble:
-    """A module as one that answers `[M, B, K]` in evaluation mode; its own modes are left alone."""
+    """Wraps a module so that it returns `[M, B, K]` in evaluation mode, without changing the module's own mode."""
     if isinstance(module, Teachers):
         return module
     return module.at_rest if isinstance(module, BatchEnsemble | Plain) else Plain(module).at_rest

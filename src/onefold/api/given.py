@@ -1,4 +1,4 @@
-"""What is given, as the engine takes it, and refused where it makes no sense."""
+"""Converts arguments to what the engine takes, and refuses those that make no sense."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onefold.recipe import OptimRecipe
 
 
 def given_teachers(teachers: Teachers | Sequence[nn.Module] | nn.ModuleList | None, method: Method) -> Teachers | None:
-    """The teachers that the method asks, if it asks any."""
+    """The teachers, if the method uses any."""
     if not method.needs_teachers:
         if teachers is not None:
             raise ValueError(
@@ -36,7 +36,7 @@ def given_teachers(teachers: Teachers | Sequence[nn.Module] | nn.ModuleList | No
 
 
 def as_teachers(networks: object) -> Teachers | None:
-    """Several networks as teachers; None for what is no list of any."""
+    """A list of networks as `Teachers`; None for anything else."""
     if isinstance(networks, Teachers):
         return networks
     if isinstance(networks, str) or not isinstance(networks, Sequence | nn.ModuleList):
@@ -47,7 +47,7 @@ def as_teachers(networks: object) -> Teachers | None:
 def placed_teachers(
     teachers: Teachers | None, spread: bool | None, device: torch.device, world: World
 ) -> Teachers | SpreadTeachers | None:
-    """The teachers, or those of them that this process is to hold."""
+    """The teachers, or only those that this process should hold."""
     if teachers is None or not isinstance(world, Processes):
         return teachers
     wanted = "auto" if spread is None else "spread" if spread else "replicated"
@@ -60,7 +60,7 @@ def placed_teachers(
 
 
 def batch_size_for(train: Split, given: int | None, world: World) -> int:
-    """Over all processes; a `DataLoader` makes its batches by itself, in each of them."""
+    """The batch size over all processes; a `DataLoader` makes its own batches in each of them."""
     own = train.batch_size if isinstance(train, DataLoader) else None
     if own is None:
         return OptimRecipe.batch_size if given is None else given
@@ -73,7 +73,7 @@ def batch_size_for(train: Split, given: int | None, world: World) -> int:
 
 
 def check_crops(crops: Augmentation, train: Split) -> None:
-    """Refuses crops that would not happen: those of `CropFlip` are of pixels alone."""
+    """Refuses crops that would not happen: `CropFlip` only crops uint8 images."""
     if isinstance(train, DataLoader) or not (isinstance(train, Arrays) or isinstance(crops, CropFlip)):
         return
     found = first_dtype(train)

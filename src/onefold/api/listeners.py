@@ -1,4 +1,4 @@
-"""Who is told how far a training is."""
+"""Where the progress of a training run is shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_progress(progress: object) -> None:
 
 @contextlib.contextmanager
 def showing(progress: Progress | bool | None, title: str, rank: int) -> Iterator[Progress | None]:
-    """Who is told how far a run is; None for the log alone."""
+    """The object that shows the progress of a run; None if only the log does."""
     if not isinstance(progress, bool | None):
         yield progress
         return
@@ -31,7 +31,7 @@ def showing(progress: Progress | bool | None, title: str, rank: int) -> Iterator
     drawn = random.getstate()
     from onefold.terminal import attended, display
 
-    random.setstate(drawn)  # rich, when it is loaded, draws from the numbers that the user's data may draw from
+    random.setstate(drawn)  # importing rich draws from `random`, which the user's data may depend on
     if progress is None and not attended():
         yield None
         return

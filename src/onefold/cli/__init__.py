@@ -1,4 +1,4 @@
-"""The command line: a verb, a recipe, and a flag for each field of it."""
+"""The command line: a verb, a recipe, and a flag for each field of the recipe."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from onefold.terminal import Speaker, fitted, hush, hushed
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, INTERRUPTED, UNHEARD = 1, 2, 130, 141
 VERSION = ("-V", "--version")
-WIDE = 1000  # columns of tables that no terminal limits: whoever reads them there wants whole lines
+WIDE = 1000  # width of tables where the output is no terminal: in a file or pipe, lines should not be broken
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `onefold` with some words, or those it was called with; gives the exit code."""
+    """Runs `onefold` with the given arguments, by default those of the process; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     tolerate()
     debug = "--debug" in words
@@ -62,11 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 join()
             carry_out(request, console())
         sys.stdout.flush()
-    except SystemExit as end:  # help was asked for, or everything has been said
+    except SystemExit as end:  # help has been printed, or the error has already been reported
         return int(end.code or 0)
     except KeyboardInterrupt:
         return failed(interrupted(words[0]), INTERRUPTED, debug)
-    except BrokenPipeError as error:  # whoever read what is printed has gone, as `head` does: there is nobody to tell
+    except BrokenPipeError as error:  # if the reader of our output has exited, as `head` does, nobody sees a message
         return UNHEARD if unheard() else failed(sentence(error), REFUSED, debug)
     except (ValueError, OSError) as error:
         return failed(sentence(error), REFUSED, debug)
@@ -76,14 +76,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def interrupted(verb: str) -> str:
-    """What to say to who stops a verb: those that train have checkpoints."""
+    """The message after Ctrl-C; verbs that train can resume from a checkpoint."""
     if verb in ("demo", "train", "distill", "reproduce"):
         return "interrupted; the same command goes on from the last checkpoint"
     return "interrupted; the same command measures what is missing" if verb == "evaluate" else "interrupted"
 
 
 def carry_out(request: Request, out: Console) -> None:
-    """Does what was asked. Each verb imports what it needs itself, so that a mistake in a flag is told at once."""
+    """Carries out a request. Each verb imports only what it needs, after parsing, so that wrong flags fail at once."""
     match request:
         case Demo():
             with loading():
@@ -123,12 +123,12 @@ def carry_out(request: Request, out: Console) -> None:
 
 
 def several() -> bool:
-    """Whether torchrun, or something like it, started this process with others."""
+    """Whether torchrun, or something like it, started this process as one of several."""
     return {"RANK", "WORLD_SIZE"} <= os.environ.keys()
 
 
 def join() -> None:
-    """Meets the others: from here on the first process alone shows anything, and all end where one fails."""
+    """Joins the other processes: from here on only the first one prints, and all end if one fails."""
     from onefold.engine.distributed import join_the_others
 
     if join_the_others() != 0:
@@ -136,8 +136,8 @@ def join() -> None:
 
 
 def tolerate() -> None:
-    """A terminal that does not know an arrow, or the name of a folder, shows a question mark for it."""
-    if sys.stdout is None:  # closed by whoever called
+    """Prints a question mark for characters that the terminal's encoding lacks, instead of failing."""
+    if sys.stdout is None:  # closed by the caller
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -146,7 +146,7 @@ def tolerate() -> None:
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """Inside, Ctrl-C ends the program at once: imports that it interrupts may swallow it or leave half a module."""
+    """Inside, Ctrl-C kills the program: an interrupted import may swallow the exception or leave half a module."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -158,7 +158,7 @@ def loading() -> Iterator[None]:
 
 
 def console() -> Console:
-    """Where results go."""
+    """The console that results are printed to."""
     out = Speaker(quiet=hushed())
     return out if out.is_terminal else Speaker(width=WIDE, quiet=hushed())
 
@@ -169,7 +169,7 @@ def failed(text: str, code: int, debug: bool) -> int:
     if several():
         from onefold.engine.distributed import may_speak
 
-        # Who was asked to stop has saved everything, and the others have been asked, too.
+        # A process that was asked to stop has saved everything, and so have the others, which were asked as well.
         if not may_speak(code, end_others=code != INTERRUPTED):
             return code
     print(fitted(f"onefold: {text}", sys.stderr), file=sys.stderr)
@@ -177,7 +177,7 @@ def failed(text: str, code: int, debug: bool) -> int:
 
 
 def unheard() -> bool:
-    """Whether nobody reads what is printed; what is still to be written at the end then goes nowhere."""
+    """Whether nobody reads our output any more; if so, what is still buffered at exit is discarded."""
     gone = [stream for stream in (sys.stdout, sys.stderr) if left(stream.fileno())]
     for stream in gone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -192,18 +192,18 @@ def left(number: int) -> bool:
 
 
 def sentence(error: ValueError | OSError) -> str:
-    """What to say of a mistake; of one that the system found, which file it is about."""
+    """The message for an error; if it comes from the operating system, with the file it is about."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     if error.errno is None or error.strerror != os.strerror(error.errno):
-        return error.strerror  # a sentence of our own
+        return error.strerror  # a message of our own
     place = f"{error.filename}: " if error.filename else ""
     remedy = "make room and run the same command again" if error.errno in FULL else "check the path and its permissions"
     return f"{place}{error.strerror.lower()}; {remedy}"
 
 
 def ended(error: Exception) -> tuple[str, int]:
-    """What to say of a run that came to an early end, and the exit code."""
+    """The message for a run that ended early, and the exit code."""
     from onefold.engine import Diverged, Interrupted
     from onefold.engine.distributed import Lost
 
@@ -217,14 +217,14 @@ def ended(error: Exception) -> tuple[str, int]:
 
 
 def passed_on(error: Exception) -> bool:
-    """Whether it happened in the first process, which says so itself."""
+    """Whether the error comes from the first process, which reports it itself."""
     from onefold.engine.distributed import Abandoned
 
     return isinstance(error, Abandoned)
 
 
 def version() -> str:
-    """The version that is installed; a copy of the source alone has none."""
+    """The installed version; a source tree that was never installed has none."""
     try:
         return importlib.metadata.version("onefold")
     except importlib.metadata.PackageNotFoundError:
@@ -232,7 +232,7 @@ def version() -> str:
 
 
 def overview() -> str:
-    """The verbs, a line each."""
+    """The overview of all verbs, one line each."""
     width = max(len(verb) for verb in VERBS)
     verbs = "\n".join(f"  {verb:<{width}}  {kind.__doc__}" for verb, kind in VERBS.items())
     examples = "\n".join(f"  {EXAMPLES[kind][0]}" for kind in VERBS.values())

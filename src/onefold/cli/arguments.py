@@ -1,4 +1,4 @@
-"""From words on the command line to a request; what is wrong with them in one sentence."""
+"""Turns the words of the command line into a request, or reports in one sentence what is wrong with them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HELP = ("-h", "--help")
 
 
 def parse(words: Sequence[str]) -> Request:
-    """The request, or a ValueError that says what to write instead; with --help, help and SystemExit."""
+    """The request, or a ValueError that says what to write instead; --help prints help and raises SystemExit."""
     verb, *rest = words
     if verb not in VERBS:
         near = difflib.get_close_matches(verb, VERBS, n=1)
@@ -51,10 +51,10 @@ def parse(words: Sequence[str]) -> Request:
                 f"recipe: expected a name, got data, '{request.recipe}', which go with any recipe: "
                 f"onefold {verb} cifar10 --data.source {request.recipe}"
             )
-        # Now the recipe is known: its fields are what the flags change.
+        # Now the recipe is known, parse again with its values as the defaults of the flags.
         request = understood(kind, rest, request.recipe)
         assert isinstance(request, Train | Distill | Plan)
-        recipe_asked(request)  # refused before anything that takes long is loaded
+        recipe_asked(request)  # refuses bad values before anything slow is loaded
         return request
     if isinstance(request, Evaluate | Report) and not request.runs:
         raise ValueError(needed(kind, rest))
@@ -62,12 +62,12 @@ def parse(words: Sequence[str]) -> Request:
 
 
 def is_source(word: str) -> bool:
-    """Whether a word looks like data, and not like a recipe's name."""
+    """Whether a word looks like a data source instead of a recipe's name."""
     return word.startswith(("npz:", "folder:", "hf:"))
 
 
 def understood(kind: type[Request], words: Sequence[str], recipe: str | None) -> Request:
-    """tyro's reading of the words. It is kept silent, and what it refuses is said in our words."""
+    """Parses the words with tyro, replacing tyro's error messages by our own."""
     default = base(kind, recipe)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
@@ -82,7 +82,7 @@ def understood(kind: type[Request], words: Sequence[str], recipe: str | None) ->
 
 
 def base(kind: type[Request], recipe: str | None) -> Request:
-    """What is changed by flags: the defaults, and the fields of a recipe where one is named."""
+    """The request before any flags: the defaults, and the fields of the recipe if one is named."""
     missing: dict[str, Any] = dict.fromkeys(required_of(kind), tyro.MISSING)
     if recipe is not None:
         missing["fields"] = as_fields(recipe_named(recipe))
@@ -118,7 +118,7 @@ def diagnosis(kind: type[Request], words: Sequence[str]) -> str:
 
 
 def needed(kind: type[Request], words: Sequence[str]) -> str:
-    """What was not said at all."""
+    """The message about a required argument that is missing."""
     verb = kind.__name__.lower()
     given = {word.partition("=")[0] for word in words}
     flags = flags_of(kind)
@@ -135,7 +135,7 @@ def needed(kind: type[Request], words: Sequence[str]) -> str:
 
 
 def unknown_word(word: str, kind: type[Request], words: Sequence[str]) -> str:
-    """A sentence that offers the nearest right name."""
+    """An error message that suggests the closest known flag."""
     verb = kind.__name__.lower()
     flags = flags_of(kind)
     if not word.startswith("-"):
@@ -154,7 +154,7 @@ def unknown_word(word: str, kind: type[Request], words: Sequence[str]) -> str:
 
 
 def nearest(name: str, flags: dict[str, Flag]) -> str | None:
-    """The flag that was probably meant: one whose last part is this, or one that is spelled nearly like it."""
+    """The flag that was probably meant: one that ends in this name, or one that is spelled similarly."""
     ending = [flag for flag in flags if flag.endswith("." + name.lstrip("-"))]
     near = ending or difflib.get_close_matches(name, flags, n=1)
     if not near:  # a field without its group

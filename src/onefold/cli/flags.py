@@ -1,4 +1,4 @@
-"""The flags of a request and what they take, read off its fields: what the sentences about mistakes need to know."""
+"""The flags of a request and the values they take, derived from its fields; used for error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS = {int: "a whole number", float: "a number", str: "a text"}
 
 @dataclass(frozen=True)
 class Flag:
-    """--name, and the type of its value."""
+    """A flag, with its leading dashes, and the type of its value."""
 
     name: str
     type: Any
@@ -25,7 +25,7 @@ class Flag:
 
 
 def flags_of(kind: type, prefix: str = "") -> dict[str, Flag]:
-    """Every flag of a dataclass by its name, those of nested ones too; of a switch both."""
+    """Every flag of a dataclass and of nested ones, by name; a switch has two, --name and --no-name."""
     found: dict[str, Flag] = {}
     for name, hint in hints(kind).items():
         if positional(hint):
@@ -56,7 +56,7 @@ def positional(hint: Any) -> bool:
 
 
 def own_name(hint: Any, name: str) -> str:
-    """The name that an annotation gives a field, else the field's own."""
+    """The name that a field's annotation gives it, else its own."""
     for extra in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
         given = getattr(extra, "name", None)
         if isinstance(given, str):
@@ -65,7 +65,7 @@ def own_name(hint: Any, name: str) -> str:
 
 
 def bare(hint: Any) -> Any:
-    """The type without what is annotated to it."""
+    """The type without its annotations."""
     return bare(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
 
 
@@ -74,7 +74,7 @@ def alternatives(type_: Any) -> list[Any]:
 
 
 def accepts(type_: Any, word: str) -> bool:
-    """Whether a word can be read as a value of a type."""
+    """Whether a word can be parsed as a value of a type."""
     for each in alternatives(type_):
         if each is NoneType:
             fits = word == "None"

@@ -1,4 +1,4 @@
-"""Which runs are meant by the folders on a command line."""
+"""Finds the runs in the folders given on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMED = "teacher-"
 
 
 class Named(NamedTuple):
-    """A run, or a folder of teachers: what it is called, where it is, and whether it was given itself."""
+    """A run or a folder of teachers: its name, its path, and whether that path itself was on the command line."""
 
     name: str
     path: Path
@@ -22,7 +22,7 @@ class Named(NamedTuple):
 
 
 def named(folders: Sequence[str]) -> list[Named]:
-    """Each of them once, in the order in which they are given."""
+    """The runs in all folders, each once, in the order in which they were given."""
     found: dict[Path, Named] = {}
     for folder in folders:
         for each in inside(folder):
@@ -31,7 +31,7 @@ def named(folders: Sequence[str]) -> list[Named]:
 
 
 def inside(folder: str) -> list[Named]:
-    """The folder itself where it is a run, or where there is none in it; else all that it holds, at any depth."""
+    """The folder itself if it is a run or contains none; else all runs in it, at any depth."""
     home = Path(folder).expanduser()
     if RunFolder(home).started:
         return [Named(folder, home, True)]

@@ -1,4 +1,4 @@
-"""What --help says of a flag: its text in one piece, and no default where there is none."""
+"""The --help of a request: rewraps the text of each flag, and shows no default where it is None."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from onefold.cli.flags import hints
 
 
 def show_help(kind: type, prog: str, description: str, default: object) -> None:
-    """Prints the help of a request and ends with SystemExit."""
+    """Prints the help of a request and raises SystemExit."""
     registry = ConstructorRegistry()
     registry.struct_rule(described)
-    # A flag that takes None understands the word; only the help does without.
+    # DisallowNone applies to the help only: when parsing, flags that may be None do accept the word.
     tyro.cli(
         kind,
         prog=prog,
@@ -33,7 +33,7 @@ def show_help(kind: type, prog: str, description: str, default: object) -> None:
 
 
 def described(info: StructTypeInfo) -> StructConstructorSpec | None:
-    """tyro's own reading of a dataclass keeps the line breaks of its texts, and tells that the default is None."""
+    """Replaces tyro's own rule for dataclasses, which keeps the line breaks of docstrings and shows "default: None"."""
     if not dataclasses.is_dataclass(info.type):
         return None
     texts = texts_of(info.type)
@@ -46,7 +46,7 @@ def described(info: StructTypeInfo) -> StructConstructorSpec | None:
 
 
 def texts_of(kind: type) -> dict[str, str]:
-    """The text behind each field of a dataclass, in one line."""
+    """The docstring below each field of a dataclass, as one line."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__[:-1]):
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body

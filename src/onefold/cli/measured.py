@@ -1,4 +1,4 @@
-"""Tables of what was measured of runs, from their folders."""
+"""Tables of the measurements stored in run folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACES = {0.0: "at a member", 0.5: "halfway", 1.0: "at another"}  # on the line 
 
 
 def show_measured(folders: Sequence[Path], wanted: Wanted, out: Console) -> None:
-    """What was asked for, as far as it is there, and what the health check says."""
+    """Prints the measurements that were asked for, if they are there, and the verdict of the health check."""
     answers, notes = collect(folders)
     found = sections(answers)
     for section in found:
@@ -38,7 +38,7 @@ def show_measured(folders: Sequence[Path], wanted: Wanted, out: Console) -> None
 
 
 def asked(section: Section, wanted: Wanted) -> Iterator[Grid]:
-    """The report's tables of it, without what takes much room."""
+    """The report's tables of the measurements that were asked for, without the large ones."""
     every = wanted.everything
     choices = {"health": wanted.health, "costs": wanted.costs, "costs-inference": wanted.costs}
     choices |= {"corruption": wanted.corrupted_images}
@@ -51,7 +51,7 @@ def asked(section: Section, wanted: Wanted) -> Iterator[Grid]:
 
 
 def areas(grid: Grid, names: Sequence[str]) -> Grid:
-    """Of images of another kind the areas under the curve alone, and only of the sets with these names."""
+    """Only the AUROC columns of the out-of-distribution table, and only the data sets with these names."""
     kept = [k for k, heading in enumerate(grid.headings) if heading.startswith(AUROC)]
     rows = tuple(
         (label, tuple(numbers[k] for k in kept))
@@ -74,7 +74,7 @@ def along(section: Section) -> Grid:
 
 
 def nll_at(line: Subspace, t: float) -> list[float]:
-    """One value, or none where the line was not looked at there."""
+    """The NLL at a point of each measured line on test images; empty if that point was not measured."""
     curves = [curve for curve in line.curves if curve.split == "test" and not curve.reestimated]
     return [nll for curve in curves for at, nll in zip(line.t, curve.nll, strict=True) if abs(at - t) < 1e-9]
 
@@ -84,7 +84,7 @@ def averaged(found: Sequence[Subspace]) -> Number:
 
 
 def verdicts(section: Section) -> list[str]:
-    """Of each row of networks that were averaged, whether that hurt."""
+    """For each row of networks that were averaged, whether averaging hurt."""
     return [said for row in section.rows if row.first.passes == 1 for said in verdict(row)]
 
 

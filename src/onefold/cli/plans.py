@@ -14,7 +14,7 @@ from onefold.reproduce import Measuring, Task
 
 
 def row_table(tasks: Sequence[Task], measurings: Sequence[Measuring]) -> Table:
-    """A line for each row of the paper's table: how much of it is done, and what all of it costs."""
+    """A line for each row of the paper's table: how much of it is done, and what all of it costs together."""
     table = plain_table("row", "done", "passes")
     rows: dict[str, list[Task]] = {}
     for task in tasks:
@@ -38,20 +38,20 @@ def row_of(task: Task) -> str:
 
 
 def progress(tasks: Sequence[Task], unit: str) -> str:
-    """How many are done, and how many are on their way."""
+    """How many are done, and how many have been started."""
     done = sum(task.finished for task in tasks)
     begun = sum(0 < task.state()[1] < 1 for task in tasks)
     return f"{done} of {len(tasks)} {unit}{'s' * (len(tasks) > 1)}" + (f", {begun} begun" if begun else "")
 
 
 def run_table(tasks: Sequence[Task], measurings: Sequence[Measuring], width: int) -> Table:
-    """Every run with its state, what it costs and its folder, and what is measured of it afterwards."""
+    """Every run with its state, cost and folder, and the measurements that follow."""
     rows = [(task.title, task.state()[0], f"{task.passes:,}", shlex.quote(str(task.run))) for task in tasks]
     rows += [(each.title, "done" if each.done else "to do", "", shlex.quote(str(each.path))) for each in measurings]
     table = listed(rows, "run", "state", "passes", "folder")
     if needed(table) <= width:
         return table
-    # Folders go below, whole, so that they can be copied.
+    # Not enough width: put each folder on a line of its own, unbroken, so that it can be copied.
     return listed([(f"{title}\n  {folder}", *cells) for title, *cells, folder in rows], "run", "state", "passes")
 
 
@@ -70,7 +70,7 @@ def plain_table(*headings: str) -> Table:
 
 
 def told(tasks: Sequence[Task]) -> str:
-    """How much there is, and how much of it is left, in forward passes over the training images."""
+    """How much work there is, and how much of it is left, in forward passes over the training images."""
     whole = sum(task.passes for task in tasks)
     left = sum(task.passes * (1 - task.state()[1]) for task in tasks)
     done = sum(task.finished for task in tasks)

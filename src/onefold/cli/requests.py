@@ -1,4 +1,4 @@
-"""What can be asked for on the command line: a dataclass for each verb, a flag for each of its fields."""
+"""The requests that the command line understands: a dataclass for each verb, with a flag for each of its fields."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Tables = Literal["cifar10", "cifar100", "ablation", "corrupted", "baselines", "t
 
 @dataclass(frozen=True)
 class Fields(Recipe):
-    """A recipe whose fields are flags, not checked before all of them are known.
+    """A recipe whose fields are flags; it is checked only once all of them are known.
 
-    `--members 2,3` says which teachers to train, so that the number of teachers has a flag of its own.
+    The number of teachers is `--recipe.members`, because `--members 2,3` chooses which of them to train.
     """
 
     members: Annotated[int, arg(name="recipe.members")] = 4
-    """M: teachers to train, and members of the student"""
+    """M: number of teachers to train, and of members of the student"""
 
     def __post_init__(self) -> None:
         pass
 
     def checked(self) -> Recipe:
-        """The recipe, refused where its fields make no sense."""
+        """The recipe; refused if its fields make no sense."""
         return Recipe(**{entry.name: getattr(self, entry.name) for entry in fields(Recipe)})
 
 
@@ -38,20 +38,20 @@ def as_fields(recipe: Recipe) -> Fields:
 
 
 def first_fields() -> Fields:
-    """Something to parse with before the recipe's name is known."""
+    """Defaults to parse with before the recipe's name is known."""
     return as_fields(recipe_named(next(iter(RECIPES))))
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The whole story on hand-written digits that come with the package, on a CPU, in a minute or two."""
+    """Shows everything on hand-written digits that come with the package, on a CPU, in a minute or two."""
 
     seeds: int = 3
-    """how often everything is repeated with other random numbers; the table shows mean and deviation"""
+    """number of repetitions with different random numbers; the table shows mean and standard deviation"""
     out: str = "runs/demo"
-    """folder for the runs and the page"""
+    """folder for the runs and the HTML page"""
     workers: int | None = None
-    """processes that share the work, three quarters of a GB each; two where there are two cores, if nothing is said"""
+    """processes that share the work, with about 0.75 GB each; by default two if there are two cores"""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Train:
 
     recipe: Positional[Annotated[str, arg(metavar="RECIPE", help=NAMES)]]
     members: str | None = None
-    """which of the teachers to train, such as 2,3; all of them, if nothing is said"""
+    """which of the teachers to train, such as 2,3; by default all of them"""
     out: str | None = None
-    """folder for the teachers; runs/RECIPE/seed-SEED/teachers, if nothing is said"""
+    """folder for the teachers; by default runs/RECIPE/seed-SEED/teachers"""
     download: bool = False
-    """fetch the data set if it is not there, as --data.download does"""
+    """download the data set if it is not there; the same as --data.download"""
     log: Literal["tensorboard"] | None = None
     """tensorboard: event files in each run's folder, for `tensorboard --logdir runs`"""
     fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
@@ -76,11 +76,11 @@ class Distill:
 
     recipe: Positional[Annotated[str, arg(metavar="RECIPE", help=NAMES)]]
     teachers: Annotated[str, arg(metavar="RUN")]
-    """folder that 'onefold train' has filled"""
+    """folder of teachers, made by 'onefold train'"""
     out: str | None = None
-    """folder for the student; runs/RECIPE/seed-SEED/METHOD, if nothing is said"""
+    """folder for the student; by default runs/RECIPE/seed-SEED/METHOD"""
     download: bool = False
-    """fetch the data set if it is not there, as --data.download does"""
+    """download the data set if it is not there; the same as --data.download"""
     log: Literal["tensorboard"] | None = None
     """tensorboard: event files in each run's folder, for `tensorboard --logdir runs`"""
     fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
@@ -91,11 +91,11 @@ class DataFlags:
     """Where the data are."""
 
     root: str | None = None
-    """folder that holds the data sets; that of the run's recipe, if nothing is said"""
+    """folder that contains the data sets; by default that of the run's recipe"""
     download: bool = False
-    """fetch a data set if it is not there"""
+    """download a data set if it is not there"""
     skip_unreadable: bool = False
-    """leave unreadable files out instead of stopping"""
+    """skip unreadable files instead of stopping"""
     workers: int | None = None
     """loader processes for data sets that do not fit in memory"""
 
@@ -105,98 +105,99 @@ Runs = Annotated[tuple[str, ...], arg(metavar="RUN [RUN ...]", help_behavior_hin
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Metrics of finished runs from their predictions, without data or GPU; with flags, what needs the networks too."""
+    """Computes metrics of finished runs from their stored predictions; with flags, more that needs the networks."""
 
     runs: Positional[Runs]
-    """folders of runs, of teachers, or folders that hold them"""
+    """run folders, folders of teachers, or folders that contain them"""
     corruptions: bool = False
-    """on the test split under 19 corruptions at 5 severities, made here"""
+    """measure on the test split under 19 corruptions at 5 severities, generated here"""
     corrupted: str | None = None
-    """on a folder of corrupted images as published, such as CIFAR-10-C"""
+    """measure on a folder of published corrupted images, such as CIFAR-10-C"""
     ood: Annotated[tuple[str, ...], UseAppendAction, arg(metavar="NAME=SPEC")] = ()
-    """on images of another kind, such as svhn=svhn or lsun=folder:PATH; may be given several times"""
+    """measure on out-of-distribution images, such as svhn=svhn or lsun=folder:PATH; may be given several times"""
     subspace: bool = False
-    """error and NLL along the line through two members, and over the plane through three"""
+    """measure error and NLL along the line through two members, and over the plane through three"""
     health: bool = False
-    """whether averaging the members hurts, on the test split"""
+    """check on the test split whether averaging the members hurts"""
     costs: bool = False
-    """seconds of training, and milliseconds an image on this device"""
+    """measure seconds of training, and milliseconds per image on this device"""
     all: bool = False
-    """all of these; for images of another kind --ood has to say where they are"""
+    """all of the above; out-of-distribution images only if --ood says where they are"""
     images: int = 10_000
-    """of each split, where the subspace is measured"""
+    """number of images of each split that --subspace uses"""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N"""
     network: str | None = None
-    """FILE.py:NAME, where the file of a network of your own is not where it was"""
+    """FILE.py:NAME, if the file of your own network has moved since training"""
     download: bool = False
-    """fetch what is not there, as --data.download does"""
+    """download data that are not there; the same as --data.download"""
     data: DataFlags = field(default_factory=DataFlags)
 
 
 @dataclass(frozen=True)
 class Report:
-    """Tables and pictures of finished runs, as one HTML file."""
+    """Writes tables and figures of finished runs into one HTML file."""
 
     runs: Positional[Runs]
-    """folders of runs, or folders that hold runs"""
+    """run folders, or folders that contain runs"""
     out: str | None = None
-    """the file to write; report.html, or with another ending for another format, if nothing is said"""
+    """the file to write; by default report.html, or report with the extension of another format"""
     format: Literal["html", "md", "csv", "latex"] = "html"
-    """html: a page with everything; md, csv, latex: the tables"""
+    """html: a page with everything; md, csv, latex: only the tables"""
     figures: str | None = None
-    """folder for every picture as SVG and PDF"""
+    """folder in which to save every figure as SVG and PDF"""
 
 
 @dataclass(frozen=True)
 class Export:
-    """Writes the network of a finished run for where it is served, and compares what was written with it."""
+    """Exports the network of a finished run for serving, and checks that the exported file gives the same outputs."""
 
     run: Positional[Annotated[str, arg(metavar="RUN")]]
-    """folder of a run, or of teachers, which then answer together"""
+    """run folder, or folder of teachers, whose ensemble is then exported"""
     format: Literal["safetensors", "onnx", "torch-export", "hub"]
-    """safetensors: weights under the network's own keys; onnx; torch-export: a program that needs torch alone; hub: a
+    """safetensors: weights under the network's own keys; onnx; torch-export: a program that needs only torch; hub: a
     folder with weights, program and model card"""
     out: str | None = None
-    """the file, or the folder of a hub; in RUN/export, if nothing is said"""
+    """the file to write, or with hub the folder; by default in RUN/export"""
     calibrated: bool = True
-    """the temperature fitted on the validation split becomes part of the network"""
+    """make the temperature that was fitted on the validation split a part of the network"""
     batch: int | None = None
-    """examples it takes at a time; any number, if nothing is said"""
+    """fixed batch size that the exported program takes; by default any"""
     network: str | None = None
-    """FILE.py:NAME, where the file of a network of your own is not where it was"""
+    """FILE.py:NAME, if the file of your own network has moved since training"""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """How fast training steps are here, beside plain PyTorch and beside what the hardware could do."""
+    """Measures how fast training steps are here, compared with plain PyTorch and with the limits of the hardware."""
 
     device: str = "auto"
     """auto, cpu, cuda or cuda:N"""
     network: str | None = None
-    """one network alone: wrnDxK such as wrn28x4, FILE.py:NAME for CIFAR-10's images, or resnet50 or vit-s (timm's) at
-    224 pixels with two members; on a GPU wrn28x1 and wrn28x4, on a CPU a small one, if nothing is said"""
+    """measure only this network: wrnDxK such as wrn28x4, FILE.py:NAME for images like CIFAR-10's, or resnet50 or vit-s
+    (timm's) at 224 pixels with two members; by default wrn28x1 and wrn28x4 on a GPU, a small one on a CPU"""
     row: str | None = None
-    """only the rows with this in their names, such as supervised or TDiv-SDiv; all, if nothing is said"""
+    """only the rows with this in their names, such as supervised or TDiv-SDiv; by default all"""
     batch: int | None = None
-    """examples a step; 128 on a GPU, 32 on a CPU, if nothing is said"""
+    """examples per step; by default 128 on a GPU, 32 on a CPU"""
     steps: int | None = None
-    """steps between two looks at the clock; 40 on a GPU, 3 on a CPU, if nothing is said"""
+    """steps that are timed together; by default 40 on a GPU, 3 on a CPU"""
     out: str | None = None
     """file for the table as JSON, with hardware, versions, commit and command"""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a recipe will cost here: passes, arithmetic, memory and time, before anything is trained."""
+    """Estimates what a recipe will cost here in passes, FLOPs, memory and time, before anything is trained."""
 
     recipe: Positional[Annotated[str, arg(metavar="RECIPE", help=NAMES)]]
     seconds: float = 4.0
-    """how long steps are measured, of teachers and of the student each"""
+    """how long to measure training steps, for the teachers and for the student each"""
     synthetic: bool = False
-    """measure with random images even where the data set is there"""
+    """measure with random images even if the data set is there"""
     growth: Literal["counted", "measured"] = "counted"
-    """times for other numbers of members and other batches: by counting, or by measuring each of them, too"""
+    """how times for other numbers of members and other batch sizes are found: counted extrapolates, measured times
+    each of them"""
     out: str | None = None
     """file for the plan as JSON"""
     fields: Annotated[Fields, arg(name="")] = field(default_factory=first_fields)
@@ -204,36 +205,36 @@ class Plan:
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Runs what is missing of a table of the paper, every row of it, and ends with the report."""
+    """Trains and measures whatever is still missing for a table of the paper, then writes the report."""
 
     table: Positional[Annotated[Tables, arg(metavar="TABLE", help=", ".join(get_args(Tables)))]]
     rows: str | None = None
-    """which of the rows, such as kd,latentbe,latentbe-tdiv-sdiv; teachers for the teachers alone; all, if nothing is
-    said"""
+    """which rows to run, such as kd,latentbe,latentbe-tdiv-sdiv, or teachers for only the teachers; by default all"""
     members: str | None = None
-    """students of so many teachers only, such as 4; all that the table has, if nothing is said"""
+    """only students of this many teachers, such as 4; by default all that are in the table"""
     seeds: int | None = None
-    """students of each row; as many as the paper has, if nothing is said"""
+    """number of students per row; by default as many as in the paper"""
     out: str = "runs/reproduce"
-    """folder for the runs, which the tables share, and the page"""
+    """folder for the report and for the runs, which the tables share"""
     dry_run: bool = False
-    """only show the rows, how far each is and what it costs"""
+    """only show the rows, with progress and cost"""
     folders: bool = False
-    """with --dry-run: every run, with its folder"""
+    """with --dry-run: list every run with its folder"""
     minutes: float | None = None
-    """stop after so long with everything saved; the same command goes on"""
+    """stop after this time with everything saved; the same command resumes"""
     at_once: int | None = None
-    """runs side by side on the device; on a GPU 4 where a step is small, else 1, if nothing is said"""
+    """number of runs to train side by side on the device; by default 4 on a GPU if a step is small, else 1"""
     epochs: int | None = None
-    """another length than the paper's, in folders of its own and not compared with the paper"""
+    """train for a number of epochs other than the paper's; these runs get their own folders and are not compared with
+    the paper"""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N"""
     precision: Literal["auto", "float32", "bf16"] | None = None
-    """of products; the recipe's, if nothing is said"""
+    """precision of matrix products and convolutions; by default the recipe's"""
     root: Annotated[str | None, arg(name="data.root")] = None
-    """folder that holds the data sets"""
+    """folder that contains the data sets"""
     download: bool = False
-    """fetch the data set if it is not there"""
+    """download the data set if it is not there"""
 
 
 Request = Demo | Train | Distill | Evaluate | Report | Reproduce | Export | Bench | Plan
@@ -278,13 +279,13 @@ VERBS: dict[str, type[Request]] = {kind.__name__.lower(): kind for kind in EXAMP
 
 
 def recipe_asked(request: Train | Distill | Plan) -> Recipe:
-    """The recipe with its flags, refused where its fields make no sense."""
+    """The recipe with the flags applied; refused if its fields make no sense."""
     return (for_teachers(request.fields) if isinstance(request, Train) else request.fields).checked()
 
 
 def for_teachers(fields: Fields) -> Fields:
-    """The fields of who trains teachers alone, whatever their number: a student's perturbation that needs more of them
-    is left out, also of the command that comes next."""
+    """The fields for training teachers only, of any number: if the student's perturbation needs more teachers, it is
+    dropped, here and in the command that is proposed next."""
     if not 1 <= fields.members < perturbation_needs(fields.distill.perturbation).teachers:
         return fields
     return replace(fields, distill=replace(fields.distill, perturbation="none"))

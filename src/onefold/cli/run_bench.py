@@ -41,7 +41,7 @@ def run(request: Bench, out: Console) -> None:
     if not cases:
         names = "; ".join(dict.fromkeys(case.label for case in every))
         raise ValueError(f"--row: expected part of a row's name, got {request.row!r}; the rows are: {names}")
-    fresh(cases[0])  # an unknown network is refused now
+    fresh(cases[0])  # refuses an unknown network now
     if (note := other_work()) is not None:
         say(note)
     found: Table | None = None
@@ -59,7 +59,7 @@ def run(request: Bench, out: Console) -> None:
                 kept = keep(table, device, file, whole=len(table.rows) == len(cases))
                 stage.message(line_of(table.rows[-1]))
             stage.count(len(cases), len(cases))
-    finally:  # what has been measured is shown, whatever happened to the rest
+    finally:  # show what has been measured, even if the rest failed
         if found is not None:
             show(found, device, out)
             if kept is not None:
@@ -67,7 +67,7 @@ def run(request: Bench, out: Console) -> None:
 
 
 def keep(found: Table, device: torch.device, file: Path | None, *, whole: bool) -> Path | None:
-    """After every row, beside an earlier record and not in its place, until all are there; where it is."""
+    """Saves the rows so far, and returns where; until all are there, they do not replace an earlier record."""
     if file is None:
         return None
     part = file.with_name(f"{file.name}.part")
@@ -94,11 +94,11 @@ def show(found: Table, device: torch.device, out: Console) -> None:
 
 
 def tables_of(rows: Sequence[Row], width: int) -> Iterator[Grid]:
-    """One for each network and batch, whose names are in its title: those of steps are long enough."""
+    """One table for each network and batch size, named in its title: the rows' names are long enough without them."""
     for (network, batch), same in itertools.groupby(rows, key=lambda row: (row.network, row.batch)):
         title, found = f"{network}, batches of {batch}", list(same)
         narrow = [heading.replace(" ", "\n") for heading in HEADINGS]
-        forms = [(HEADINGS, 1), (narrow, 1), (narrow, 0)]  # the roomiest that fits
+        forms = [(HEADINGS, 1), (narrow, 1), (narrow, 0)]  # the widest one that fits is used
         tables = [table_of(title, found, headings, apart) for headings, apart in forms]
         yield next((table for table in tables if needed(table) <= width), tables[-1])
 
@@ -115,7 +115,7 @@ def table_of(title: str, rows: Sequence[Row], headings: Sequence[str], apart: in
 
 
 def file_named(name: str | None) -> Path | None:
-    """Where JSON is to go; where it cannot, that is refused before anything is measured."""
+    """The path of the JSON file; refused before anything is measured if it cannot be written."""
     if name is None:
         return None
     path = Path(name).expanduser()

@@ -46,7 +46,7 @@ def run(request: Demo, out: Console) -> None:
 
 
 def head(recipe: Recipe, source: Source, seeds: int) -> str:
-    """The data, their sizes, and what will be trained."""
+    """The data, the sizes of the splits, and what will be trained."""
     net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
     parameters = sum(p.numel() for p in net.parameters())
     told = dict(rows(source))
@@ -60,13 +60,13 @@ def head(recipe: Recipe, source: Source, seeds: int) -> str:
 
 
 def repeated(seeds: int, section: Section) -> str:
-    """How often, and what deviations are over: with one seed single networks have some, too."""
+    """The number of seeds, and what deviations are over: single networks have some even with one seed."""
     often = f"{seeds} seeds" if seeds > 1 else "one seed: differences between students may be noise"
     return f"{often}; {deviations(section)}"
 
 
 def telling(section: Section) -> list[str]:
-    """Of the sentences on the page those on the last student, which is the method's, and on the first, its baseline."""
+    """The sentences of the page about the last student, which is our method, and about the first, its baseline."""
     every, students = sentences(section, grids(section)), section.of_kind("student")
     chosen = []
     for student in (students[-1], students[0]):

@@ -1,4 +1,4 @@
-"""`onefold export`: a finished run's network as a file for where it is served."""
+"""`onefold export`: a finished run's network as a file for serving."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def run(request: Export, out: Console) -> None:
     )
     for note in written.notes:
         say(note)
-    if request.format == "hub" and not (written.path / NEW).exists():  # else its card is of something else
+    if request.format == "hub" and not (written.path / NEW).exists():  # not if an edited card still has to be merged
         propose(["hf", "upload", "USER/NAME", str(written.path), "."])
     out.print(str(written.path), markup=False, emoji=False, highlight=False, soft_wrap=True)

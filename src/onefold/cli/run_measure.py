@@ -1,4 +1,4 @@
-"""`onefold evaluate`: metrics from predictions, and measurements that ask the networks again."""
+"""`onefold evaluate`: metrics from stored predictions, and measurements that run the networks again."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def run(request: Evaluate, out: Console) -> None:
 
 
 def teachers_rows(folder: str, path: Path) -> list[tuple[str, dict[str, float]]]:
-    """The ensemble of all teachers, and of the first ones, which are stored where they can be."""
-    metrics = evaluate_run(path)  # says what is not finished
+    """Rows for the ensembles of the first 1, 2, ... teachers, which are stored if possible, and of all of them."""
+    metrics = evaluate_run(path)  # its error names what is not finished
     names = [teacher.name for teacher in teacher_folders(path)]
     missing = next((name for name in map("teacher-{}".format, range(len(names))) if name not in names), None)
     if missing is not None:

@@ -34,10 +34,10 @@ def run(request: Plan, out: Console) -> None:
         raise ValueError(f"--seconds: expected more than 0 and at most {MOST:.0f}, got {request.seconds:g}")
     recipe, file = request.fields.checked(), file_named(request.out)
     device = device_named(recipe.device)
-    settings_of(recipe, recipe.seed)  # numbers that make no sense are refused before anything is measured
+    settings_of(recipe, recipe.seed)  # refuses numbers that make no sense before anything is measured
     check_network(recipe.network)
     cleared(device)
-    program = time.process_time()  # so far modules were loaded, as by every run: even an optimizer loads the compiler
+    program = time.process_time()  # spent on imports so far, as in every run: even an optimizer loads the compiler
     examples = examples_for(recipe, synthetic=request.synthetic)
     source = examples.source
     net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
@@ -77,7 +77,7 @@ def run(request: Plan, out: Console) -> None:
 
 
 def phases_table(phases: list[Phase], cuda: bool) -> Table:
-    """A column for each command, a row for each thing to know."""
+    """A column for each command, a row for each quantity."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("")
     for phase in phases:

@@ -1,4 +1,4 @@
-"""`onefold evaluate` and `onefold report`: what can be said of finished runs without data or GPU."""
+"""`onefold evaluate` and `onefold report`: results of finished runs, without data or GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run(request: Evaluate | Report, out: Console) -> None:
 
 
 def evaluate(request: Evaluate, out: Console) -> None:
-    from onefold.cli import run_measure  # a report does without
+    from onefold.cli import run_measure  # slow to import, and not needed for a report
 
     for folder in request.runs:
         if not Path(folder).expanduser().is_dir():

@@ -36,7 +36,7 @@ def run(request: Reproduce, out: Console) -> None:
         out.print(run_table(tasks, measurings, out.width) if request.folders else row_table(tasks, measurings))
         say(told(tasks))
         return
-    device_named(request.device)  # refused before data are read
+    device_named(request.device)  # refuses a missing device before data are read
     check_folder(folder)
     say(told(tasks))
     with display() as shown:
@@ -61,7 +61,7 @@ def run(request: Reproduce, out: Console) -> None:
     if made.page is not None:
         out.print(str(made.page), markup=False, emoji=False, highlight=False, soft_wrap=True)
     if made.outcome.failures:
-        raise SystemExit(FAILED)  # what failed has been said
+        raise SystemExit(FAILED)  # the failures have been reported above
 
 
 def changes_of(request: Reproduce) -> Changes:

@@ -41,7 +41,7 @@ def train(request: Train, out: Console) -> None:
     abouts = [{"kind": "teacher", "member": int(run.name.removeprefix("teacher-"))} for run in runs]
     source = None
     if not world.first(lambda: finished(recipe, runs, abouts)):
-        world.first(lambda: check_places(map(RunFolder, runs)))  # refused before data are read
+        world.first(lambda: check_places(map(RunFolder, runs)))  # refuses unwritable folders before data are read
         source = world.in_turn(lambda: source_of(recipe))
         say(summary(recipe, source, student=False))
     with display() as shown:
@@ -66,13 +66,13 @@ def train(request: Train, out: Console) -> None:
         asked = request.fields.distill.perturbation
         if recipe.distill.perturbation != asked:
             say(f"the student's perturbation is left out: '{asked}' needs more teachers than {recipe.members}")
-        student = ["--out", str(folder.parent / "student")] if request.out else []  # where its teachers were put
+        student = ["--out", str(folder.parent / "student")] if request.out else []  # next to its teachers
         words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *student]
         propose([*words, *changed(request.recipe, recipe)])
 
 
 def beyond(folder: Path, members: int) -> list[str]:
-    """Teachers that an ensemble of so many does without."""
+    """Teachers in the folder beyond the number that the recipe uses."""
     numbers = (path.name.removeprefix("teacher-") for path in folder.glob("teacher-*"))
     return [f"teacher-{m}" for m in sorted(int(n) for n in numbers if n.isdecimal()) if m >= members]
 
@@ -91,7 +91,7 @@ def distill(request: Distill, out: Console) -> None:
     source = None
     if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
         if method_named(recipe.distill.method).needs_teachers:
-            # Refused before data are read, if one is not finished.
+            # Refuses unfinished teachers before data are read.
             for run in teacher_runs(teachers, recipe.members, fewer="--recipe.members"):
                 check_recorded(found_at(run.about, recipe.network))
         world.first(lambda: check_places([RunFolder(folder)]))
@@ -116,14 +116,14 @@ def distill(request: Distill, out: Console) -> None:
 
 
 def mean_of(teachers: Path, members: int) -> dict[str, float]:
-    """The metrics of a teacher by itself, in the mean; each has a temperature of its own."""
+    """The mean of the teachers' individual metrics, each at its own temperature."""
     each = [RunFolder(teachers / f"teacher-{m}").result["metrics"] for m in range(members)]
     names = [name for name in each[0] if name != "temperature" and all(name in own for own in each)]
     return {name: sum(own[name] for own in each) / members for name in names}
 
 
 def no_gain(student: dict[str, float], single: dict[str, float]) -> str | None:
-    """A sentence about a student that is worse than its teachers are by themselves, in the mean."""
+    """A warning if the student is worse than the average single teacher."""
     if not {"acc", "nll"} <= student.keys() & single.keys():
         return None
     if student["acc"] >= single["acc"] or student["nll"] <= single["nll"]:
@@ -136,7 +136,7 @@ def no_gain(student: dict[str, float], single: dict[str, float]) -> str | None:
 
 
 def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str, Any]]) -> bool:
-    """Whether all runs are done, so that nobody has to look at the data; a folder of another recipe is refused."""
+    """Whether all runs are done, so that the data are not needed; a folder of another recipe is refused."""
     runs = [RunFolder(folder) for folder in folders]
     for run, about in zip(runs, abouts, strict=True):
         run.check_same(to_dict(recipe), run.about | about | places(recipe))
@@ -145,10 +145,10 @@ def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str,
 
 def recipe_of(request: Train | Distill, world: World) -> Recipe:
     """The recipe with its flags, checked."""
-    check_log(request.log, request.out or "runs")  # what is missing is told before data are read
+    check_log(request.log, request.out or "runs")  # refuses a missing package before data are read
     recipe = recipe_asked(request)
-    device_here(recipe.device, world)  # a device that is not there is refused before data are read
-    settings_of(recipe, recipe.seed)  # and numbers that make no sense
+    device_here(recipe.device, world)  # refuses a missing device before data are read
+    settings_of(recipe, recipe.seed)  # refuses numbers that make no sense
     check_network(recipe.network)
     if request.download:
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, download=True))
@@ -156,11 +156,11 @@ def recipe_of(request: Train | Distill, world: World) -> Recipe:
 
 
 def expanded(path: str) -> Path:
-    return Path(path).expanduser()  # --out=~/runs reaches us as it is
+    return Path(path).expanduser()  # the shell does not expand --out=~/runs
 
 
 def changed(name: str, recipe: Recipe) -> list[str]:
-    """The flags that make this recipe of the one of that name."""
+    """The flags that turn the named recipe into this one."""
     before = leaves(recipe_named(name))
     words = []
     for field, value in leaves(recipe).items():

@@ -1,4 +1,4 @@
-"""SIGTERM outside of the training loop, which has its own way to end: the same goodbye as to Ctrl-C."""
+"""SIGTERM is handled like Ctrl-C, except in the training loop, which has its own handler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Inside, SIGTERM ends this process like Ctrl-C does, and processes it has forked as usual."""
+    """Inside, SIGTERM ends this process like Ctrl-C does; in forked processes it has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What a run will be, before it begins: the recipe, the data, the network, the passes of a step, the memory."""
+"""The summary before a run starts: recipe, data, network, passes per step, memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
 
 
 def described(augment: Augmentation | None) -> str:
-    """What happens to images in training. Not every image may be mirrored: who has letters has to know how not to."""
+    """How training images are augmented. Names the flag to turn it off: images such as letters must not be mirrored."""
     if augment is None:
         return ""
     if isinstance(augment, ResizedCrop):

@@ -15,10 +15,10 @@ from rich.text import Text
 from onefold.metrics import warning_of_temperature
 from onefold.report import COLUMNS, Grid, Section, cell, headings
 
-ANY = 10_000  # columns: as many as a table may want
-LEAST = 12  # columns of names that are worth breaking
+ANY = 10_000  # characters: wide enough for any table
+LEAST = 12  # characters: names are not broken into lines shorter than this
 
-Line = tuple[str, Sequence[tuple[str, str]]]  # a label, and a mean and a deviation for each column
+Line = tuple[str, Sequence[tuple[str, str]]]  # a label, and a mean and a standard deviation for each column
 
 
 def section_table(section: Section, width: int) -> Table:
@@ -29,14 +29,14 @@ def section_table(section: Section, width: int) -> Table:
 
 
 def grid_table(grid: Grid, width: int, data: str = "") -> Table:
-    """One of the further tables of a report, whose title says of which data and network where there are several."""
+    """One of the other tables of a report; its title names data and network if there are several."""
     title = grid.title if not data else f"{grid.title}, {data}"
     rows = [(label, [(number.text, number.spread) for number in numbers]) for label, numbers in grid.rows]
     return fitting(title, grid.first, grid.headings, grouped(rows), width)
 
 
 def grouped(rows: Sequence[Line]) -> list[Line]:
-    """`NETWORK: this` and `NETWORK: that` under a line with what they share."""
+    """Groups rows such as `NETWORK: this` and `NETWORK: that` under a line with the part they share."""
     found: list[Line] = []
     for head, each in itertools.groupby(rows, key=lambda row: row[0].rpartition(": ")[0]):
         same = list(each)
@@ -48,7 +48,7 @@ def grouped(rows: Sequence[Line]) -> list[Line]:
 
 
 def fitting(title: str, first: str, columns: Sequence[str], rows: Sequence[Line], width: int) -> Table:
-    """The roomiest table that fits: deviations stand below the means where there is no room beside them."""
+    """The widest layout that fits; in narrow ones, deviations are below the means instead of beside them."""
     split = [heading.replace("/", "/\n") for heading in columns]
     forms = [(columns, " ± ", 2), (columns, " ± ", 1), (columns, "\n±", 1), (split, "\n±", 1)]
     made = (filled(new_table(Text(title), apart, first), names, rows, between) for names, between, apart in forms)
@@ -66,7 +66,7 @@ def filled(table: Table, columns: Sequence[str], rows: Sequence[Line], between: 
 
 
 def deviations(section: Section) -> str:
-    """What deviations are over, in a sentence; empty where there are none."""
+    """A sentence on what the deviations are over; empty if there are none."""
     groups: dict[int, list[str]] = {}
     for row in section.rows:
         groups.setdefault(row.networks, []).append(row.label)
@@ -81,7 +81,7 @@ def deviations(section: Section) -> str:
 
 
 def metrics_table(rows: Sequence[tuple[str, dict[str, float]]], width: int = ANY) -> Table:
-    """Metrics of some networks, a row each. The folder they share is told once where names are too long."""
+    """Metrics of some networks, one row each. If names are too long, the folder they share moves to the title."""
     names = [name for name, _ in rows]
     table = metrics_of(rows, names, None)
     if needed(table) <= width:
@@ -102,21 +102,21 @@ def metrics_of(rows: Sequence[tuple[str, dict[str, float]]], names: Sequence[str
     for name, (_, metrics) in zip(names, rows, strict=True):
         cells = [f"{metrics[c.key] * c.scale:.{c.digits}f}" if c.key in metrics else "–" for c in columns]
         cells.append(f"{metrics['temperature']:.3f}" if "temperature" in metrics else "–")
-        table.add_row(Text(name), *cells)  # a path may hold what looks like markup
+        table.add_row(Text(name), *cells)  # as Text, because a path may contain what looks like markup
     return table
 
 
 def shared(folders: Sequence[str]) -> str:
-    """The folder that all are in; empty where there is none, or nothing but the root."""
+    """The folder that all paths share; empty if there is none or only the root."""
     try:
         found = os.path.commonpath(folders)
-    except ValueError:  # of this folder and of the root
+    except ValueError:  # a mix of relative and absolute paths
         return ""
     return "" if found == os.sep else found
 
 
 def at_slashes(path: str, room: int) -> str:
-    """A path in lines that end between two folders."""
+    """Breaks a path into lines after slashes."""
     if len(path) <= room or room < LEAST:
         return path
     lines = [""]
@@ -128,7 +128,7 @@ def at_slashes(path: str, room: int) -> str:
 
 
 def temperature_warnings(rows: Sequence[tuple[str, dict[str, float]]]) -> list[str]:
-    """What is odd about the temperatures of such rows, a sentence for each oddity with the networks that have it."""
+    """Warnings about suspicious temperatures, each listing all networks it applies to."""
     named: dict[str, list[str]] = {}
     for name, metrics in rows:
         warning = warning_of_temperature(metrics.get("temperature"))
@@ -144,6 +144,6 @@ def new_table(title: Text | None, apart: int = 1, first: str = "network") -> Tab
 
 
 def needed(table: Table) -> int:
-    """Columns in which no cell is broken."""
+    """The width at which no cell is broken."""
     console = Console(width=ANY)
     return Measurement.get(console, console.options, table).maximum

@@ -1,4 +1,4 @@
-"""Sources of data, what is checked before they are used, and batches of them: images in [0, 1] `[B, C, H, W]`."""
+"""Data sources, checks before they are used, and loaders of batches: images in [0, 1] `[B, C, H, W]`."""
 
 from __future__ import annotations
 

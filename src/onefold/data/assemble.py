@@ -1,4 +1,4 @@
-"""From images as they were found to the three splits of a source."""
+"""Turns the images that were found into the three splits of a source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onefold.data.source import Source, check_classes, from_arrays, from_picture
 from onefold.data.split import Arrays, check_range
 from onefold.data.statistics import Statistics
 
-MEMORY = 2 * 1024**3  # bytes of pixels up to which a set is decoded once and kept: TinyImageNet takes 1.35e9
+MEMORY = 2 * 1024**3  # bytes of pixels up to which a set is decoded once and kept in memory: TinyImageNet has 1.35e9
 
 
 def assemble(
@@ -29,7 +29,7 @@ def assemble(
     statistics: Statistics | None = None,
     notes: tuple[str, ...] = (),
 ) -> Source:
-    """Looks at every image, refuses or leaves out what cannot be used, divides the rest; in memory where it fits."""
+    """Scans every image, refuses or skips unusable ones, and splits the rest; keeps pixels in memory if they fit."""
     for split, pictures in found.items():
         if not len(pictures):
             raise ValueError("; ".join([f"{name}: expected images in {split}, got none", *notes]))
@@ -78,12 +78,12 @@ def assemble(
 
 
 def shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Progress within one split as progress over all."""
+    """Reports progress within one split as progress over all splits."""
     return None if progress is None else lambda done, _: progress(before + done, total)
 
 
 def expected_bytes(splits: Sequence[Pictures]) -> float:
-    """What the decoded images would take, if all were like the first that can be opened."""
+    """The size of the decoded images, if all have the size of the first that can be opened."""
     total = sum(len(pictures) for pictures in splits)
     for pictures in splits:
         for index in range(min(len(pictures), 100)):
@@ -91,6 +91,6 @@ def expected_bytes(splits: Sequence[Pictures]) -> float:
                 with pictures.open(index) as file:
                     image = opened(file)
                     return 3.0 * image.width * image.height * total
-            except Exception:  # the scan will say what is wrong with it
+            except Exception:  # the scan will report what is wrong with it
                 continue
     return 0.0

@@ -1,4 +1,4 @@
-"""Random crops and flips of a whole batch at once, where the batch lives."""
+"""Random crops and flips of a whole batch at once, on the batch's device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class CropFlip:
-    """A crop at a random place of the image with `pad` rows and columns of zeros around it, and a horizontal flip.
+    """A random crop of the image after padding it with `pad` rows and columns of zeros, and a random horizontal flip.
 
     The paper's augmentation for CIFAR and TinyImageNet (pad 4). Digits must not be flipped.
     """
@@ -27,9 +27,9 @@ class CropFlip:
 
 @dataclass(frozen=True)
 class ResizedCrop:
-    """A random part of the image scaled to `size` x `size`, and a horizontal flip: ImageNet's augmentation.
+    """A random part of the image scaled to `size` x `size`, and a random horizontal flip: ImageNet's augmentation.
 
-    For evaluation the shorter side is scaled to 256/224 of `size` and the middle is taken.
+    For evaluation, the shorter side is scaled to 256/224 of `size` and the centre is cropped.
     """
 
     size: int = 224
@@ -58,7 +58,7 @@ class Draws(NamedTuple):
 
 
 def draw(count: int, augmentation: CropFlip, generator: torch.Generator) -> Draws:
-    """Draws for `count` images, on the generator's device."""
+    """Random draws for `count` images, on the generator's device."""
     places = torch.randint(0, 2 * augmentation.pad + 1, (2, count), generator=generator, device=generator.device)
     coins = torch.randint(0, 2, (count,), generator=generator, device=generator.device)
     return Draws(places[0], places[1], (coins == 1) & augmentation.flip)
@@ -68,12 +68,12 @@ def crop_and_flip(images: Tensor, draws: Draws, pad: int) -> Tensor:
     """Image b of `[B, C, H, W]`, padded with zeros, cropped to its size at (top_b, left_b), then mirrored if flip_b."""
     height, width = images.shape[-2:]
     padded = F.pad(images, (pad, pad, pad, pad))
-    # Every crop there is, as a view: [B, C, 2 pad + 1, 2 pad + 1, H, W]. Picking one an image copies only that one.
+    # A view of all possible crops: [B, C, 2 pad + 1, 2 pad + 1, H, W]. Indexing copies only one per image.
     crops = padded.unfold(2, height, 1).unfold(3, width, 1)
     picked = crops[torch.arange(len(images), device=images.device), :, draws.top, draws.left]
     return torch.where(draws.flip[:, None, None, None], picked.flip(-1), picked)
 
 
 def as_input(x: Tensor) -> Tensor:
-    """What a network takes: uint8 pixels as floats in [0, 1], floats as they are."""
+    """Converts to a network's input: uint8 pixels become floats in [0, 1], floats stay as they are."""
     return x.float().div_(255) if x.dtype == torch.uint8 else x

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: the binary version, which needs no pickle, or the Python version through torchvision."""
+"""CIFAR-10 and CIFAR-100: the binary version, which needs no unpickling, or the Python version through torchvision."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Layout:
     binary: str  # folder of the binary version
     train: tuple[str, ...]
     test: str
-    names: str  # file with the names of the classes, one a line
-    label_bytes: int  # CIFAR-100 has the coarse label in front of the fine one
-    images: int  # in each training file; in the test file always 10,000
+    names: str  # file with the names of the classes, one per line
+    label_bytes: int  # CIFAR-100 has the coarse label before the fine one
+    images: int  # in each training file; the test file always has 10,000
     pickled: str  # folder of the Python version
     reader: str  # torchvision's class for it
 
@@ -79,7 +79,7 @@ def load_cifar(name: str, root: Path, options: Options) -> Source:
 
 
 def read_binary(layout: Layout, folder: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
-    """Records of label bytes and 3,072 bytes of pixels, red, green, blue."""
+    """Reads records of label bytes and 3,072 bytes of pixels: red, green, blue."""
     classes = tuple(line.strip() for line in (folder / layout.names).read_text().splitlines() if line.strip())
     train = [read_records(folder / file, layout.label_bytes, layout.images, classes) for file in layout.train]
     test = read_records(folder / layout.test, layout.label_bytes, 10_000, classes)
@@ -88,7 +88,7 @@ def read_binary(layout: Layout, folder: Path) -> tuple[Arrays, Arrays, tuple[str
 
 
 def read_records(file: Path, label_bytes: int, images: int, classes: tuple[str, ...]) -> Arrays:
-    """One file; the size tells a complete one."""
+    """Reads one file, after checking by its size that it is complete."""
     record = label_bytes + PIXELS
     if file.stat().st_size != images * record:
         raise ValueError(f"{file}: expected {images * record:,} bytes, got {file.stat().st_size:,}; fetch it again")
@@ -99,7 +99,7 @@ def read_records(file: Path, label_bytes: int, images: int, classes: tuple[str, 
 
 
 def read_pickled(layout: Layout, root: Path, download: bool) -> tuple[Arrays, Arrays, tuple[str, ...]]:
-    """torchvision unpickles only files whose md5 is that of the original: their content is known."""
+    """Safe, because torchvision unpickles only files with the MD5 of the original, whose content is known."""
     from torchvision import datasets  # slow to import, and few runs need it
 
     reader = getattr(datasets, layout.reader)
@@ -110,6 +110,6 @@ def read_pickled(layout: Layout, root: Path, download: bool) -> tuple[Arrays, Ar
 
 
 def from_torchvision(data: Any) -> Arrays:
-    """torchvision keeps `[N, H, W, C]`."""
+    """Converts from torchvision's layout `[N, H, W, C]`."""
     pixels = torch.from_numpy(np.ascontiguousarray(data.data.transpose(0, 3, 1, 2)))
     return Arrays(pixels, torch.tensor(data.targets))

@@ -1,4 +1,4 @@
-"""Whether the splits of a data set look alike: where they do not, one of them was prepared otherwise, or cut badly."""
+"""Checks that the splits of a data set look alike; if not, one was preprocessed differently, or split badly."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from onefold.data.augment import as_input
 from onefold.data.sample import sample
 from onefold.data.split import Arrays, first_few
 
-EXAMPLES, FEW = 1024, 32  # of a split in memory at most; of large images, and of those that are read one by one
-NUMBERS = 1 << 22  # in them, where there are more than a few
-PLACES = 256  # of each example that its size is judged by, the same in all
-FEWEST = 64  # values that are not zero, below which a scale is not judged
-SCALE = 30.0  # times as large: bytes are 255 times pixels in [0, 1] and some 100 times standardised ones
-SIGNED = 0.9, 0.05  # of the examples, and of the values, at least, where inputs are centred
-APART = 4.0  # quartile ranges between the features of two splits
+EXAMPLES, FEW = 1024, 32  # examples sampled: at most, in memory; of large images and of files that are read one by one
+NUMBERS = 1 << 22  # most values sampled from a split, unless FEW examples have more
+PLACES = 256  # values of each example by which its scale is judged, at the same positions in all
+FEWEST = 64  # with fewer nonzero values than this, scale is not judged
+SCALE = 30.0  # ratio from which scales differ: bytes are 255 times pixels in [0, 1], and about 100 standardised ones
+SIGNED = 0.9, 0.05  # inputs are centred if at least these shares of the examples and of the values are negative
+APART = 4.0  # features of two splits differ if they are this many interquartile ranges apart
 
 
 def check_scale(splits: Mapping[str, Tensor]) -> None:
-    """Refuses inputs `[N, ...]` on another scale than those of train. For floats that nothing changes on their way:
-    a data set that differs from one split to the other does not do so by a factor of thirty."""
+    """Refuses inputs `[N, ...]` on another scale than those of train; only for floats, which are used as they are.
+    Genuine differences between splits do not reach a factor of thirty."""
     if notes := scale_notes(splits):
         raise ValueError(
             f"{notes[0]}; scale both alike (uint8 images are divided by 255 for you, floats are taken as they are)"
@@ -39,7 +39,7 @@ def scale_notes(splits: Mapping[str, Tensor]) -> list[str]:
 
 
 def range_notes(splits: Mapping[str, Tensor]) -> list[str]:
-    """Sentences about inputs `[N, ...]` that look prepared otherwise than those of train, but for their scale."""
+    """Notes about inputs `[N, ...]` that look preprocessed differently from train, other than in scale."""
     train, notes = splits["train"], []
     for name, other in splits.items():
         if name == "train" or other_scale(train, other):
@@ -58,7 +58,7 @@ def range_notes(splits: Mapping[str, Tensor]) -> list[str]:
 
 
 def looked_at(arrays: Arrays) -> Tensor:
-    """Some examples `[N, ...]` as a network sees them, on the host."""
+    """Some examples `[N, ...]` as a network sees them, on the CPU."""
     each = max(1, arrays.x[0].numel())
     some = sample(arrays, max(FEW, min(EXAMPLES, NUMBERS // each)))
     assert isinstance(some, Arrays), "arrays stay arrays"
@@ -66,20 +66,20 @@ def looked_at(arrays: Arrays) -> Tensor:
 
 
 def other_scale(train: Tensor, other: Tensor) -> str | None:
-    """In words how much larger or smaller, where it is by far and not a matter of a few outliers or dark images."""
+    """How much larger or smaller, in words, if far beyond what a few outliers or dark images can explain; else None."""
     sizes = [magnitudes(x) for x in (train, other)]
     if sizes[0] is None or sizes[1] is None:
         return None
-    ratios = sizes[1] / sizes[0]  # of the median and of what is nearly the largest: both tails would have to lie
+    ratios = sizes[1] / sizes[0]  # of the median and of the 99th percentile: both have to differ
     if bool((ratios >= SCALE).all()):
         return f"{float(ratios[0]):,.0f} times as large"
     return f"{float(1 / ratios[0]):,.0f} times as small" if bool((ratios <= 1 / SCALE).all()) else None
 
 
 def magnitudes(x: Tensor) -> Tensor | None:
-    """Median and 99th percentile of the values that are not zero, of which sparse inputs and dark images have many.
+    """Median and 99th percentile of the nonzero absolute values: sparse inputs and dark images have many zeros.
 
-    Of a large example places drawn by a seed: regular ones would see some of its features and not others.
+    Large examples are sampled at random positions, with a fixed seed: regular ones could miss some features entirely.
     """
     rows = x.reshape(len(x), -1)
     if rows.shape[1] > PLACES:
@@ -90,7 +90,7 @@ def magnitudes(x: Tensor) -> Tensor | None:
 
 
 def centred(x: Tensor) -> bool:
-    """Whether nearly every example goes well below zero."""
+    """Whether nearly every example has negative values, and enough of them."""
     below = x.reshape(len(x), -1) < 0
     examples, values = SIGNED
     shares = below.any(dim=1).double().mean(), below.double().mean()
@@ -102,7 +102,7 @@ def unsigned(x: Tensor) -> bool:
 
 
 def features_apart(train: Tensor, other: Tensor) -> bool:
-    """Whether most features `[N, F]` are elsewhere, or spread otherwise, by several of their quartile ranges."""
+    """Whether most features `[N, F]` differ in position or spread by several times their interquartile range."""
     if min(len(train), len(other)) < FEW:
         return False
     every = -(-train.shape[1] // 1024)
@@ -118,7 +118,7 @@ def features_apart(train: Tensor, other: Tensor) -> bool:
 
 
 def class_notes(labels: Mapping[str, Tensor], classes: Sequence[str]) -> list[str]:
-    """Sentences about classes that are in one split and not in another, and about those nobody can learn."""
+    """Notes about classes that are in one split but not in another, and about classes that train does not have."""
     held = {name: set(values.unique().tolist()) for name, values in labels.items()}
     train, notes = held["train"], []
     strange: set[int] = set()

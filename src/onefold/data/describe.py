@@ -1,15 +1,15 @@
-"""What is shown of a data set before it is used."""
+"""The description of a data set that is shown before it is used."""
 
 from __future__ import annotations
 
 from onefold.data.source import Source
 from onefold.data.split import Split, labels_of
 
-NAMED = 20  # classes up to which each one is counted by name
+NAMED = 20  # up to this many classes, each is counted by name
 
 
 def rows(source: Source) -> list[tuple[str, str]]:
-    """Pairs to be shown as a table: splits with class counts, image size, channel statistics, notes."""
+    """Rows of a table: splits with class counts, image size, channel statistics, notes."""
     classes = len(source.classes)
     names = ", ".join(source.classes[:NAMED]) + (", ..." if classes > NAMED else "")
     table = [("data", source.name), ("classes", f"{classes:,}: {names}")]
@@ -33,7 +33,7 @@ def describe(source: Source) -> str:
 
 
 def counts(split: Split, classes: tuple[str, ...]) -> str:
-    """How many examples, and how many of each class."""
+    """The number of examples, in all and per class."""
     labels = labels_of(split)
     if labels is None:
         return f"{len(split):,} examples" if hasattr(split, "__len__") else "examples not counted"
@@ -52,7 +52,7 @@ def channels(count: int) -> str:
 
 
 def values(numbers: tuple[float, ...]) -> str:
-    """Up to a handful of numbers; of many features the range."""
+    """Up to four numbers; of more, only the range."""
     if len(numbers) <= 4:
         return ", ".join(f"{number:g}" for number in numbers)
     return f"from {min(numbers):g} to {max(numbers):g}"

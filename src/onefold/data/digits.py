@@ -17,14 +17,14 @@ from onefold.data.options import Options
 from onefold.data.source import Source, from_arrays
 from onefold.data.split import Arrays
 
-TRAIN, VAL = 400, 200  # few to learn from; 1,197 remain to be judged by
+TRAIN, VAL = 400, 200  # few to learn from; 1,197 remain for the test
 
 
 def load_digits(root: Path | None = None, options: Options | None = None) -> Source:  # noqa: ARG001
-    """400 images for training, 200 for validation, 1,197 for test: the first, the next and the rest of the file.
+    """400 images for training, 200 for validation, 1,197 for test, in the order of the file.
 
-    They lie in the package, whatever the root. The order in the file is shuffled already, so that the split depends on
-    no library's random numbers.
+    The file is part of the package, so `root` is not used. It is shuffled already, so that the split does not depend
+    on any library's random numbers.
     """
     with resources.files("onefold.data").joinpath("digits.npz").open("rb") as file, np.load(file) as arrays:
         x = torch.from_numpy(arrays["x"])[:, None]  # [1797, 1, 8, 8]

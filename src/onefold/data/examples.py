@@ -1,4 +1,4 @@
-"""One example of a `Dataset` for one key: seeded, viewed, checked; and many of them as a batch."""
+"""Reads one example of a `Dataset` with seeded random numbers, transforms and checks it; collates them to batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onefold.data.view import View, as_tensor
 
 
 class Key(NamedTuple):
-    """What a worker is asked for: an example, the seed of its draws, and whether it is only wanted for its shape."""
+    """A request to a worker: an example, the seed of its random numbers, and whether only its shape is needed."""
 
     example: int
     seed: int
@@ -28,13 +28,13 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Refusal:
-    """A mistake found by a worker, carried back as a value: raised there it would come wrapped in a traceback."""
+    """An error found by a worker, returned as a value: raised there, it would arrive wrapped in a traceback."""
 
     reason: str
 
 
 class SeededExamples(Dataset[Any]):
-    """Examples by `Key`, viewed and checked."""
+    """Examples by `Key`, transformed and checked."""
 
     def __init__(self, dataset: Dataset[Any] | Arrays, view: View | None, classes: int | None) -> None:
         self.dataset, self.view, self.classes = dataset, view, classes
@@ -68,7 +68,7 @@ class SeededExamples(Dataset[Any]):
 
 
 def first_dtype(dataset: Dataset[Any] | Arrays) -> torch.dtype | None:
-    """Of the first example, as it is given; None where there is none that can be used."""
+    """The dtype of the first example; None if there is none or it cannot be used."""
     if not len(dataset):  # type: ignore[arg-type]
         return None
     first = SeededExamples(dataset, None, None)[Key(0, 0)]
@@ -83,7 +83,7 @@ def class_index(label: object) -> int | None:
 
 
 def collate(examples: list[tuple[Tensor, int, bool] | Refusal]) -> tuple[Tensor, Tensor] | Refusal:
-    """Examples to a batch `[B, ...]`, `[B]`."""
+    """Collates examples into a batch `[B, ...]`, `[B]`."""
     images, labels = [], []
     wanted = True
     for example in examples:
@@ -101,7 +101,7 @@ def collate(examples: list[tuple[Tensor, int, bool] | Refusal]) -> tuple[Tensor,
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Global random numbers from `seed` inside, and as they were outside: without workers this is the main process."""
+    """Seeds the global random numbers inside, and restores them after: without workers this is the main process."""
     before = torch.default_generator.get_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
     torch.default_generator.manual_seed(seed)
     random.seed(seed)

@@ -1,4 +1,4 @@
-"""What is said when data are not there or cannot be fetched."""
+"""Error messages for data that are missing or cannot be downloaded."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 def missing(name: str, places: Sequence[Path]) -> ValueError:
-    """Where it was looked for, and the remedy."""
+    """An error that says where we looked, and what to do."""
     looked = " and ".join(str(place) for place in places)
     return ValueError(f"{name}: looked for {looked} and did not find it; pass --download (download=True in Python)")
 
 
 @contextmanager
 def refused(name: str, place: Path, download: bool) -> Iterator[None]:
-    """What stopped a reader or a download, in one sentence instead of a traceback."""
+    """Turns errors of a reader or a download into one sentence instead of a traceback."""
     try:
         yield
     except ImportError as error:

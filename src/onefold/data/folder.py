@@ -1,4 +1,4 @@
-"""Images in folders, one folder a class: `folder:PATH` and ImageNet."""
+"""Images in folders, one folder per class: `folder:PATH` and ImageNet."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from onefold.data.statistics import Statistics
 
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
-# Images all the same, of kinds that are not read: to leave them out without being asked would be to lose data.
+# Image formats that are not supported. Such files are reported: silently ignoring them would lose data.
 UNREAD = (".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".jxl")
-CLUTTER = {"thumbs.db", "desktop.ini"}  # what file managers leave behind; names with a dot in front likewise
+CLUTTER = {"thumbs.db", "desktop.ini"}  # files that file managers leave behind; ignored, like names with a leading dot
 
 
 def load_folder(given_path: str, options: Options) -> Source:
     """`PATH/train/CLASS/...`, `PATH/val/...` and `PATH/test/...` (val, test or both), or `PATH/CLASS/...` alone.
 
-    A class is every image at any depth below its folder; its index is its place in the sorted names of the folders of
-    train. A split that is missing is held out by the seed, see `divide`.
+    A class has all images at any depth below its folder; its index is the position of its name among the sorted folder
+    names of train. A missing split is held out, depending on the seed; see `divide`.
     """
     return read_folder(f"folder:{given_path}", Path(given_path).expanduser(), options)
 
 
 def read_folder(name: str, path: Path, options: Options, statistics: Statistics | None = None) -> Source:
-    """`load_folder`, for a data set of any name whose statistics may be known."""
+    """`load_folder` for a data set with any name and possibly known statistics."""
     if not path.is_dir():
         raise ValueError(f"{name}: expected a folder with one folder a class at {path}, and there is none")
     folders = {SPLITS[entry.name]: entry for entry in sorted(path.iterdir()) if entry.name in SPLITS and entry.is_dir()}
@@ -61,7 +61,7 @@ def class_names(name: str, folder: Path) -> tuple[str, ...]:
 
 
 def list_images(name: str, folder: Path, classes: Sequence[str]) -> tuple[ImageFiles, list[str], list[str]]:
-    """The images of every class in sorted order, those that cannot be used, and the files that are no images."""
+    """The images of every class in sorted order, messages about unusable ones, and the files that are not images."""
     index = {wanted: label for label, wanted in enumerate(classes)}
     paths: list[str] = []
     labels: list[int] = []
@@ -93,7 +93,7 @@ def list_images(name: str, folder: Path, classes: Sequence[str]) -> tuple[ImageF
 
 
 def left_out(files: Sequence[str]) -> tuple[str, ...]:
-    """A note about files that are no images, if there are any."""
+    """A note about files that are not images, if there are any."""
     if not files:
         return ()
     count = "1 file that is no image" if len(files) == 1 else f"{len(files):,} files that are no images"
@@ -101,7 +101,7 @@ def left_out(files: Sequence[str]) -> tuple[str, ...]:
 
 
 def files_below(folder: str) -> list[str]:
-    """Every file at any depth, sorted, so that the order is not the file system's."""
+    """Every file at any depth, sorted, so that the order does not depend on the file system."""
     found: list[str] = []
     for parent, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(inner for inner in folders if not hidden(inner))

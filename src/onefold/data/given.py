@@ -1,4 +1,4 @@
-"""A `DataLoader` of the user's own, with the interface of the others."""
+"""Wraps a user's own `DataLoader` in the interface of our loaders."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from onefold.types import readable
 class GivenLoader:
     """Iterates the user's loader as it is: its order, its batches, its transforms.
 
-    Nothing is reproducible beyond what the user's loader makes so, `start_step` reads and drops the earlier batches,
-    and under several processes each one iterates the loader it was given (with a `DistributedSampler`, say).
+    It is only as reproducible as the user's loader. `start_step` reads and discards the earlier batches. With several
+    processes, each iterates the loader it was given (with a `DistributedSampler`, for example).
     """
 
     def __init__(self, loader: DataLoader[Any], device: torch.device | str = "cpu", classes: int | None = None) -> None:
@@ -38,12 +38,12 @@ class GivenLoader:
         return self.steps
 
     def counts(self, step: int) -> None:
-        """Only who iterates the loader knows."""
+        """None: the sizes are known only after iterating the loader."""
 
     def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         for sampler in (self.loader.sampler, self.loader.batch_sampler):
             set_epoch = getattr(sampler, "set_epoch", None)
-            if callable(set_epoch):  # a DistributedSampler draws another order only when told
+            if callable(set_epoch):  # a DistributedSampler draws a new order only when told the epoch
                 set_epoch(epoch)
         for step, batch in enumerate(islice(self.loader, start_step, None), start_step):
             if not isinstance(batch, tuple | list) or len(batch) != 2 or not all(isinstance(b, Tensor) for b in batch):
@@ -59,16 +59,16 @@ class GivenLoader:
 
 
 def batching(loader: DataLoader[Any]) -> tuple[int, int, bool]:
-    """How many examples come in batches of what size, and whether a partial one is left out; zeros if unknown."""
+    """The number of examples, the batch size, and whether a partial batch is dropped; zeros if unknown."""
     batches = loader.batch_sampler
     if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
-        return 0, 0, False  # whoever makes the batches does it in a way of their own
-    sampler = batches.sampler  # which may draw a part of the data set, or some of it twice
+        return 0, 0, False  # custom batching
+    sampler = batches.sampler  # which may draw only part of the data set, or some of it twice
     return (len(sampler), batches.batch_size, batches.drop_last) if isinstance(sampler, Sized) else (0, 0, False)
 
 
 def examples_of(loader: DataLoader[Any]) -> int:
-    """How many an epoch sees; those of the data set where the loader does not say."""
+    """The number of examples in an epoch; that of the data set if the loader does not tell."""
     count, size, _ = batching(loader)
     if size:
         return min(count, len(loader) * size)
@@ -82,7 +82,7 @@ def examples_of(loader: DataLoader[Any]) -> int:
 
 
 def kind(batch: object) -> str:
-    """What a batch is made of, in words."""
+    """The types that a batch consists of, in words."""
     if isinstance(batch, tuple | list):
         return f"{type(batch).__name__} of {', '.join(type(part).__name__ for part in batch)}"
     return type(batch).__name__

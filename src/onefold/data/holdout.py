@@ -1,4 +1,4 @@
-"""Train, validation and test out of the splits a data set comes with."""
+"""Makes train, validation and test splits from those that a data set comes with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VAL_FRACTION, TEST_FRACTION = 0.1, 0.2
 
 
 class Division(NamedTuple):
-    """For each split, the name of the one it is taken from and the indices there; and sentences that say how."""
+    """For each split, the name of the original split it comes from and the indices there; and notes on how."""
 
     train: tuple[str, Tensor]
     val: tuple[str, Tensor]
@@ -24,11 +24,11 @@ class Division(NamedTuple):
 
 
 def divide(labels: Mapping[str, Tensor], options: Options) -> Division:
-    """Splits that are there are kept; one that is missing is held out.
+    """Keeps the splits that are there and holds out those that are missing.
 
-    With train, val and test nothing is drawn. Without val it is held out of train. Without test, val becomes the test
-    split, as everybody does with ImageNet, and validation is held out of train: a temperature must not be fitted to
-    the images it is judged on. A single set called "all" is divided in three.
+    If there are train, val and test, they are used as they are. A missing val is held out from train. If test is
+    missing, val becomes the test split, as is customary with ImageNet, and a validation split is held out from train: a
+    temperature must not be fitted on the images it is judged on. A single set called "all" is divided in three.
     """
     seed = options.seed
     val_fraction = VAL_FRACTION if options.val_fraction is None else options.val_fraction
@@ -50,9 +50,9 @@ def divide(labels: Mapping[str, Tensor], options: Options) -> Division:
 
 
 def hold_out(labels: Tensor, fraction: float, seed: int, purpose: str) -> tuple[Tensor, Tensor]:
-    """Indices that stay and indices held out: `fraction` of each class, drawn from the seed, both in order.
+    """Indices that stay and indices held out, both sorted: `fraction` of each class, drawn at random from the seed.
 
-    Of a class with two examples or more at least one is held out and one stays; a single one stays.
+    From a class with two or more examples, at least one is held out and one stays; a single one stays.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"{purpose}_fraction: expected a value between 0 and 1, got {fraction}")

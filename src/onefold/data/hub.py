@@ -1,4 +1,4 @@
-"""Image classification sets of the Hugging Face hub: `hf:NAME` or `hf:NAME:CONFIG`, with the extra `datasets`."""
+"""Image classification sets from the Hugging Face hub: `hf:NAME` or `hf:NAME:CONFIG`, with the extra `datasets`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SPLITS = {"train": "train", "validation": "val", "valid": "val", "val": "val", "
 
 
 def load_hub(spec: str, options: Options) -> Source:
-    """The one column of images and the one of class labels of a data set in the library's own cache.
+    """Reads the image column and the class label column of a data set in the library's own cache.
 
-    Splits that are missing are held out by the seed, see `divide`. Without `download` nothing is asked of the network.
+    Missing splits are held out, depending on the seed; see `divide`. Without `download`, the network is not used.
     """
     name, _, config = spec.partition(":")
     library = import_datasets()
     with network(library, allowed=options.download):
         try:
             splits = library.load_dataset(name, config or None)
-        except Exception as error:  # the library's errors are many, and not one family
+        except Exception as error:  # the library raises many unrelated types
             reason = " ".join(str(error).split())
             remedy = (
                 "" if options.download else "; pass --download (download=True in Python) if it is not in the cache yet"
@@ -43,7 +43,7 @@ def load_hub(spec: str, options: Options) -> Source:
     features = known["train"].features
     image = column(spec, features, "Image")
     label = column(spec, features, "ClassLabel")
-    # Undecoded, so that a broken image is found by the scan, and named, like a broken file.
+    # Not decoded here, so that the scan finds and names a broken image like a broken file.
     found = {
         split: HubImages(f"hf:{spec} {split}", rows.cast_column(image, library.Image(decode=False)), image, label)
         for split, rows in known.items()
@@ -58,7 +58,7 @@ def load_hub(spec: str, options: Options) -> Source:
 
 
 def import_datasets() -> Any:
-    """The library, where it is installed."""
+    """The `datasets` library, if it is installed."""
     try:
         return importlib.import_module("datasets")
     except ImportError:
@@ -69,7 +69,7 @@ def import_datasets() -> Any:
 
 @contextmanager
 def network(library: Any, allowed: bool) -> Iterator[None]:
-    """The library asks the hub for news even of what it has: kept from it unless a download was asked for."""
+    """Puts the library offline unless a download was asked for: it contacts the hub even for cached data sets."""
     modules = [library.config, importlib.import_module("huggingface_hub.constants")]
     before = [module.HF_HUB_OFFLINE for module in modules]
     try:
@@ -82,7 +82,7 @@ def network(library: Any, allowed: bool) -> Iterator[None]:
 
 
 def column(spec: str, features: Mapping[str, Any], kind: str) -> str:
-    """The name of the one column of a kind; where there are several, the first of the usual names."""
+    """The name of the only column of a kind; if there are several, the first with a usual name."""
     fitting = [name for name, feature in features.items() if type(feature).__name__ == kind]
     usual = [name for name in ("image", "img", "label", "labels", "fine_label") if name in fitting]
     if len(fitting) == 1 or usual:
@@ -92,7 +92,7 @@ def column(spec: str, features: Mapping[str, Any], kind: str) -> str:
 
 
 class HubImages(Pictures):
-    """Rows of a split, images undecoded."""
+    """Rows of a split, with undecoded images."""
 
     def __init__(self, name: str, rows: Any, image: str, label: str, indices: Tensor | None = None) -> None:
         self.name, self.rows, self.image, self.label = name, rows, image, label

@@ -1,4 +1,4 @@
-"""ImageNet-1k and TinyImageNet, from the folders they are distributed as."""
+"""ImageNet-1k and TinyImageNet, from the folders in which they are distributed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from onefold.data.source import Source
 from onefold.data.split import first_few
 from onefold.data.statistics import IMAGENET
 
-IMAGENET_VAL_FRACTION = 0.01  # about 13 images of each class: enough for a temperature, little lost for training
-TINY_VAL = 50  # images of each class
+IMAGENET_VAL_FRACTION = 0.01  # about 13 images per class: enough for a temperature, and few lost for training
+TINY_VAL = 50  # images per class
 TINY_TRAIN = 100_000
 TINY_FOLDER = "tiny-imagenet-200"
 TINY_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
@@ -32,8 +32,8 @@ def load_imagenet(root: Path, options: Options) -> Source:
     """`train/WNID/*.JPEG` and `val/WNID/*.JPEG` in `root/imagenet` or in `root`, as torchvision lays them out.
 
     The official validation images are the test split, as in the paper; the validation split is 1% of each training
-    class, held out by the seed. ImageNet cannot be fetched without an account: `download` unpacks the official
-    archives if they lie there. Classes are in the order of their WordNet ids, which is every checkpoint's.
+    class, drawn from the seed. ImageNet cannot be downloaded without an account; `download` only unpacks the official
+    archives if they are there. Classes are in the order of their WordNet ids, as in all published checkpoints.
     """
     folder = next((place for place in (root / "imagenet", root) if (place / "train").is_dir()), None)
     if folder is None and options.download:
@@ -52,7 +52,7 @@ def load_imagenet(root: Path, options: Options) -> Source:
 
 
 def unpacked(root: Path) -> Path | None:
-    """Where torchvision unpacked the official archives, if they are there."""
+    """Unpacks the official archives with torchvision, if they are there; returns the folder."""
     from torchvision import datasets  # slow to import, and few runs need it
 
     for place in (root / "imagenet", root):
@@ -65,8 +65,8 @@ def unpacked(root: Path) -> Path | None:
 
 
 def load_tiny_imagenet(root: Path, options: Options) -> Source:
-    """`root/tiny-imagenet-200` as distributed: the last 50 training images of each class are the validation split
-    (90,000 + 10,000), the official validation images the test split. Last is by the number in the file's name."""
+    """`root/tiny-imagenet-200` as distributed. The last 50 training images of each class, by the number in the file
+    name, are the validation split (90,000 + 10,000); the official validation images are the test split."""
     folder = root / TINY_FOLDER
     if options.download and not (folder / "train").is_dir():
         from torchvision.datasets.utils import download_and_extract_archive
@@ -87,12 +87,12 @@ def load_tiny_imagenet(root: Path, options: Options) -> Source:
     notes = [f"val is the last {TINY_VAL} training images of each class, test the official validation images"]
     if len(train) != TINY_TRAIN:
         notes.append(f"found {len(train):,} training images of the {TINY_TRAIN:,} that are distributed")
-    notes += left_out([file for file in others if not file.endswith("_boxes.txt")])  # those are distributed, too
+    notes += left_out([file for file in others if not file.endswith("_boxes.txt")])  # part of the distribution
     return assemble("tiny-imagenet", found, classes, last_of_each, options, strangers=odd, notes=tuple(notes))
 
 
 def by_number(pictures: ImageFiles) -> Tensor:
-    """The order by class and then by the number at the end of the name: n01443537_9 before n01443537_10."""
+    """Sorts by class and then by the number at the end of the name: n01443537_9 before n01443537_10."""
 
     def key(index: int) -> tuple[int, int, str]:
         name = pictures.where(index)

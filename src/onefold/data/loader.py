@@ -1,4 +1,4 @@
-"""Batches: the protocol of every loader, the loader for data that fit on the device, and the choice between them."""
+"""The protocol of all loaders, the loader for data that fit on the device, and the choice of a loader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onefold.data.split import Arrays, Split, as_split, check_range
 from onefold.data.stream import StreamLoader
 from onefold.data.view import view_of
 
-AHEAD = ThreadPoolExecutor(1, "onefold-draws")  # its thread begins with the first task
+AHEAD = ThreadPoolExecutor(1, "onefold-draws")  # its thread starts with the first task
 
 
 class Loader(Protocol):
@@ -26,25 +26,24 @@ class Loader(Protocol):
 
     @property
     def examples(self) -> int:
-        """How many examples an epoch sees, over all processes."""
+        """Examples per epoch, over all processes."""
 
     def __len__(self) -> int:
-        """Steps an epoch."""
+        """Steps per epoch."""
 
     def counts(self, step: int) -> list[int] | None:
-        """How many examples of the global batch of a step each process has, where that is known without asking them."""
+        """How many examples of a step's global batch each process has, if that is known without communication."""
 
     def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of `epoch` from `start_step` on, the same bits whether or not the earlier ones were asked for."""
+        """The batches of `epoch` from `start_step` on, bit for bit the same as if the earlier ones had been read."""
 
 
 class DeviceLoader:
-    """Data that live on the device as uint8; order, crop, flip and batch are made there, no image by itself.
+    """Keeps the data on the device as uint8, and shuffles, crops, flips and batches there, whole batches at a time.
 
-    `batch_size` is the global batch: process `rank` of `world_size` takes its contiguous part of it; with
-    `whole_batches`, which is for evaluation, every `world_size`-th batch as it is. The order and the draws of an epoch
-    come from (seed, epoch) alone and are made once at its start, so step t needs no earlier step and a step itself
-    draws nothing.
+    `batch_size` is that of the global batch: process `rank` of `world_size` takes a contiguous part of it, or, with
+    `whole_batches` (for evaluation), every `world_size`-th whole batch. The order and the augmentation of an epoch
+    depend only on (seed, epoch) and are drawn at its start, so any step can be reproduced without the earlier ones.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class DeviceLoader:
         check_plan(len(arrays), batch_size, drop_last, rank, world_size, whole_batches)
         self.device = torch.device(device)
         self.x, self.y = arrays.x.to(self.device), arrays.y.to(self.device)
-        self.augment = augment if arrays.images else None  # floats and features have nothing to crop
+        self.augment = augment if arrays.images else None  # floats and features are never cropped
         self.batch_size, self.drop_last, self.layout = batch_size, drop_last, layout
         self.shuffle, self.seed = shuffle, seed
         self.rank, self.world_size, self.whole_batches = rank, world_size, whole_batches
@@ -89,12 +88,12 @@ class DeviceLoader:
             first, last = part_of(step, len(self.y), self.batch_size, share.rank, share.parts)
             chosen = order[first:last]
             if draws is None or self.augment is None:
-                # Copies, also in order: who gets them may write into them.
+                # Indexing copies, even in order, so the caller may modify the batch.
                 yield as_input(self.x[chosen]), self.y[chosen]
                 continue
             part = draws.part(first, last)
             if self.x.is_cuda and self.x.dtype == torch.uint8:
-                from onefold.fast.crop import cropped  # Triton, which a machine without a GPU may not have
+                from onefold.fast.crop import cropped  # needs Triton, which machines without a GPU may lack
 
                 x = cropped(self.x, chosen, *part, self.augment.pad)
             else:
@@ -102,7 +101,7 @@ class DeviceLoader:
             yield x.contiguous(memory_format=self.layout), self.y[chosen]
 
     def _drawn(self, epoch: int) -> tuple[Tensor, Draws | None]:
-        """The order and the draws of an epoch. While a GPU works on it, the host makes those of the next."""
+        """The order and the augmentation of an epoch. While a GPU works on it, a thread draws those of the next."""
         coming, self.coming = self.coming, None
         found = coming[1].result() if coming is not None and coming[0] == epoch else self._draw(epoch)
         if self.shuffle and self.device.type == "cuda":
@@ -113,7 +112,7 @@ class DeviceLoader:
         order = order_of(len(self.y), self.seed, epoch, self.shuffle)
         if self.augment is None:
             return order, None
-        # For every place in the order, all ranks' too: what an image undergoes does not depend on how many share it.
+        # Drawn for the whole epoch on every rank, so that augmentation does not depend on the number of processes.
         return order, draw(len(self.y), self.augment, generator_for("augment", self.seed, epoch))
 
 
@@ -134,12 +133,12 @@ def loader_for(
     device_bytes: float | None = None,
     layout: torch.memory_format = torch.contiguous_format,
 ) -> Loader:
-    """The loader that suits a split: on the device where it fits, else streamed by workers.
+    """The right loader for a split: on the device if it fits there, else streamed by workers.
 
-    For training the order is drawn and `augment` applied; for evaluation the order is the split's and only what
-    `augment` does to every image (ImageNet's scaling) remains. Arrays fit if they take at most `device_bytes`; on a
-    GPU the default is half of its free memory, and on a CPU they are where they need to be already. `layout` is how
-    cropped images lie in memory; others come as they are in the split.
+    For training, the order is random and `augment` is applied; for evaluation, the order is that of the split, and only
+    the deterministic part of `augment` (ImageNet's scaling) remains. Arrays fit if they take at most `device_bytes`; by
+    default half of a GPU's free memory, and no limit on a CPU. `layout` is the memory format of cropped images; others
+    keep that of the split.
     """
     split, device = as_split(split), torch.device(device)
     if isinstance(split, DataLoader):
@@ -148,7 +147,7 @@ def loader_for(
         check_range(split.y, range(classes), "example {}".format)
     if device_bytes is None:
         device_bytes = room_on(device, split)
-    # Scaling gives images of other sizes than the data have: it is done one by one.
+    # A ResizedCrop changes the size of images, so it is applied one image at a time, by the streaming loader.
     if isinstance(split, Arrays) and not isinstance(augment, ResizedCrop) and split.nbytes <= device_bytes:
         return DeviceLoader(
             split,
@@ -180,7 +179,7 @@ def loader_for(
 
 
 def room_on(device: torch.device, split: Split) -> float:
-    """How many bytes of data a device takes in; what is there already has its room."""
+    """How many bytes of data fit on a device; no limit for data that are already there."""
     there = isinstance(split, Arrays) and split.x.device.type == device.type
     if device.type == "cuda" and not there:
         free, _ = torch.cuda.mem_get_info(device)

@@ -1,4 +1,4 @@
-"""Arrays of the user's own in one NumPy file: `npz:PATH`."""
+"""A user's own arrays in a NumPy file: `npz:PATH`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NEEDED = ("train_x", "train_y", "test_x", "test_y")
 def load_npz(given_path: str, options: Options) -> Source:
     """`train_x`, `train_y`, `test_x`, `test_y`, optionally `val_x`, `val_y` and `classes` (names, as strings).
 
-    Images are uint8, `[N, H, W, C]` or `[N, C, H, W]`, or `[N, H, W]` in grey; which of the two is told by the axis of
-    the channels being the shorter one. Floats keep their values: images in [0, 1] likewise, features as `[N, F]`.
-    Nothing is unpickled. Without val, 10% of each class of train is held out by the seed.
+    Images are uint8 `[N, H, W, C]` or `[N, C, H, W]`, distinguished by which axis is shorter, or `[N, H, W]` for grey
+    ones. Floats keep their values: images in [0, 1] in the same layouts, or features `[N, F]`. Nothing is unpickled.
+    Without val, 10% of each class of train is held out, depending on the seed.
     """
     name, path = f"npz:{given_path}", Path(given_path).expanduser()
     if not path.is_file():
@@ -52,7 +52,7 @@ def load_npz(given_path: str, options: Options) -> Source:
     classes = class_names(given, arrays["train"].y)
     for split, part in arrays.items():
         check_range(part.y, classes, partial("{}, {}_y[{}]".format, path, split))
-    if "classes" not in given:  # now, by the indices of the file
+    if "classes" not in given:  # check here, where errors can refer to the indices of the file
         check_classes(name, arrays["train"].y, classes, "train_y[{}]".format)
     division = divide({split: part.y for split, part in arrays.items()}, options)
     train, val, test = (arrays[split].take(indices) for split, indices in division[:3])
@@ -60,7 +60,7 @@ def load_npz(given_path: str, options: Options) -> Source:
 
 
 def as_examples(key: str, array: Array) -> tuple[Tensor, str]:
-    """uint8 `[N, C, H, W]` or float32 `[N, ...]`, and the layout that was recognised."""
+    """The array as uint8 `[N, C, H, W]` or float32 `[N, ...]`, and the layout that was recognised."""
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
         raise ValueError(
             f"{key}: expected uint8 images or floats, got {array.dtype}; convert it with astype, features to float32"
@@ -84,7 +84,7 @@ def as_examples(key: str, array: Array) -> tuple[Tensor, str]:
 
 
 def finite(key: str, array: Array) -> Tensor:
-    """As a tensor; floats as float32, refused where one is not finite."""
+    """The array as a tensor, floats as float32; refused if values are not finite."""
     if array.dtype == np.uint8:
         return torch.from_numpy(array)
     values = torch.from_numpy(array.astype(np.float32))
@@ -98,7 +98,7 @@ def finite(key: str, array: Array) -> Tensor:
 
 
 def as_labels(key: str, array: Array) -> Tensor:
-    """Labels `[N]`; `[N, 1]` is common enough to be read as such."""
+    """Labels `[N]`; `[N, 1]` is common enough to be accepted too."""
     if not np.issubdtype(array.dtype, np.integer) or (array.ndim != 1 and array.shape[1:] != (1,)):
         got, remedy = str(array.dtype), "convert them with astype(int)"
         if array.dtype.kind in "US":

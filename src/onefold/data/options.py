@@ -1,11 +1,11 @@
-"""How a data set is read, the same for all of them."""
+"""Options for reading a data set, common to all sources."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-Progress = Callable[[int, int], None]  # images looked at so far, images in all
+Progress = Callable[[int, int], None]  # images scanned so far, images in all
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Who comes when: every order and every draw is a function of (seed, epoch), never of what ran before."""
+"""The order of examples: every order and every draw depends only on (seed, epoch), never on what ran before."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor
 
 
 def draw_seed(*parts: int | str) -> int:
-    """A seed for what `parts` name, e.g. ("order", seed, epoch): 63 bits of their hash, the same everywhere.
+    """A seed for the purpose named by `parts`, e.g. ("order", seed, epoch): 63 bits of their hash, on any machine.
 
-    Hashing keeps streams apart that sums would join: seed 1, epoch 2 is not seed 2, epoch 1.
+    Hashing keeps streams distinct that sums would merge: seed 1, epoch 2 is not seed 2, epoch 1.
     """
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def generator_for(*parts: int | str) -> torch.Generator:
-    """A generator on the host, so that the draws are the same whatever device they are used on."""
+    """A generator on the CPU, so that the draws are the same whatever device they are used on."""
     return torch.Generator().manual_seed(draw_seed(*parts))
 
 
@@ -31,15 +31,15 @@ def order_of(examples: int, seed: int, epoch: int, shuffle: bool) -> Tensor:
 
 
 def steps_in(examples: int, batch_size: int, drop_last: bool) -> int:
-    """How many batches an epoch has."""
+    """The number of batches in an epoch."""
     return examples // batch_size if drop_last else -(-examples // batch_size)
 
 
 def part_of(step: int, examples: int, batch_size: int, rank: int, world_size: int) -> tuple[int, int]:
-    """Where the rank's contiguous part of the global batch begins and ends in the epoch's order.
+    """Start and end, in the epoch's order, of the rank's contiguous part of the global batch.
 
-    The parts of all ranks, one after the other, are the batch one process would have had. In a last batch with fewer
-    examples than ranks some parts are empty: every rank still makes every step, so that nobody waits for ever.
+    The parts of all ranks together are the batch that a single process would have. In a last batch with fewer examples
+    than ranks, some parts are empty: every rank still takes every step, so that the others do not wait forever.
     """
     first = step * batch_size
     count = min(batch_size, examples - first)
@@ -47,7 +47,7 @@ def part_of(step: int, examples: int, batch_size: int, rank: int, world_size: in
 
 
 class Own(NamedTuple):
-    """Every how many batches a rank takes one, from which on, and which part of how many it takes of it."""
+    """A rank takes every `every`-th batch from `start` on, and of each batch part number `rank` out of `parts`."""
 
     start: int
     every: int
@@ -56,7 +56,7 @@ class Own(NamedTuple):
 
 
 def own_batches(rank: int, world_size: int, whole_batches: bool) -> Own:
-    """A rank's part of every batch; or every so many batches whole, which a network then sees as one process would."""
+    """A rank's part of every batch; or some whole batches, which are then the same as in a single process."""
     return Own(rank, world_size, 0, 1) if whole_batches else Own(0, 1, rank, world_size)
 
 
@@ -69,7 +69,7 @@ def counts_of(step: int, examples: int, batch_size: int, world_size: int) -> lis
 def check_plan(
     examples: int, batch_size: int, drop_last: bool, rank: int, world_size: int, whole_batches: bool = False
 ) -> None:
-    """Refuses batches that cannot be made."""
+    """Refuses settings for which batches cannot be made."""
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
     if world_size < 1 or not 0 <= rank < world_size:

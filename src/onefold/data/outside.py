@@ -1,4 +1,4 @@
-"""Images that a network was not trained on: their classes do not matter, so any folder of images will do."""
+"""Out-of-distribution images: their classes do not matter, so any folder of images will do."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from onefold.data.pictures import ImageFiles
 from onefold.data.specs import READERS, load
 from onefold.data.split import Arrays
 
-UNPACKED = ("lsun",)  # comes as a database, which is unpacked first
-KEYS = ("test_x", "x", "images")  # of an .npz file, the first that is there
+UNPACKED = ("lsun",)  # distributed as a database, which users have to unpack
+KEYS = ("test_x", "x", "images")  # arrays of an .npz file; the first that is there is used
 
 
 def outside(
@@ -29,9 +29,9 @@ def outside(
     skip_unreadable: bool = False,
     progress: Progress | None = None,
 ) -> Arrays | Dataset[Any]:
-    """The test split of a known data set; of `folder:PATH` all images below PATH/test, or below PATH where there is no
-    such folder; of `npz:PATH` the array test_x, x, images, or the only one. Another name, such as `lsun`, is that of a
-    folder of images under `root`."""
+    """The images that `spec` names: the test split of a known data set; for `folder:PATH` all images below PATH/test,
+    or below PATH if there is no such folder; for `npz:PATH` the array test_x, x or images, or the only one. Any other
+    name, such as `lsun`, is a folder of images under `root`."""
     kind, colon, rest = spec.partition(":")
     if colon and kind == "folder":
         return images_below(spec, Path(rest).expanduser())

@@ -1,4 +1,4 @@
-"""Images that are decoded when they are asked for, always as RGB."""
+"""Images that are decoded on access, always to RGB."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch.utils.data import Dataset
 if TYPE_CHECKING:
     from PIL import Image
 
-# What PIL clips or cuts off when it converts to eight bits, without a word.
+# Modes whose values PIL silently clips or truncates when it converts to eight bits.
 DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
-# How a complete file ends. A file that lost its tail still has a header that looks right.
+# The marker near the end of a complete file, and how near. A truncated file still has a valid header.
 ENDINGS = {"JPEG": (b"\xff\xd9", 64), "PNG": (b"IEND", 16)}
 
 
@@ -25,17 +25,17 @@ class Unreadable(ValueError):
 
 
 class Pictures(Dataset[tuple["Image.Image", int]], abc.ABC):
-    """Encoded images with labels `[N]`; a subclass says where image i lies and how to get at its bytes."""
+    """Encoded images with labels `[N]`; a subclass knows where image i is and how to read its bytes."""
 
     labels: Tensor
 
     @abc.abstractmethod
     def where(self, index: int) -> str:
-        """The name a user finds image `index` by."""
+        """The name by which a user finds image `index`."""
 
     @abc.abstractmethod
     def open(self, index: int) -> BinaryIO:
-        """The encoded image, to be read from its beginning."""
+        """The encoded image, positioned at its start."""
 
     @abc.abstractmethod
     def take(self, indices: Tensor) -> Self:
@@ -48,13 +48,13 @@ class Pictures(Dataset[tuple["Image.Image", int]], abc.ABC):
         try:
             with self.open(index) as file:
                 image = decoded(opened(file))
-        except Exception as error:  # whatever a decoder raises, the file is what has to be named
+        except Exception as error:  # whatever the decoder raises, name the file
             raise Unreadable(f"{self.where(index)} cannot be read: {error}; mend or remove it and go on") from error
         return image, int(self.labels[index])
 
 
 class ImageFiles(Pictures):
-    """Image files; the paths are one array of bytes, which workers share instead of copying a million strings."""
+    """Image files. The paths are a single array of bytes, which workers share instead of copying a million strings."""
 
     def __init__(self, paths: Sequence[str] | np.ndarray[Any, Any], labels: Tensor) -> None:
         self.paths = paths if isinstance(paths, np.ndarray) else np.array([os.fsencode(path) for path in paths])
@@ -71,7 +71,7 @@ class ImageFiles(Pictures):
 
 
 def opened(file: BinaryIO) -> Image.Image:
-    """The image with its header read; refuses what has no pixels of eight bits."""
+    """Opens an image and reads its header; refuses images with more than eight bits per channel."""
     from PIL import Image, UnidentifiedImageError  # many runs have no image files
 
     if not file.seek(0, os.SEEK_END):
@@ -87,7 +87,7 @@ def opened(file: BinaryIO) -> Image.Image:
 
 
 def check_ending(file: BinaryIO, image: Image.Image) -> None:
-    """Refuses a file that lost its tail, without decoding it."""
+    """Refuses a truncated file, without decoding it."""
     mark, reach = ENDINGS.get(image.format or "", (b"", 0))
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - reach))
@@ -98,6 +98,6 @@ def check_ending(file: BinaryIO, image: Image.Image) -> None:
 def decoded(image: Image.Image) -> Image.Image:
     """The whole image, as RGB."""
     if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")  # PIL asks for this step between
+        image = image.convert("RGBA")  # otherwise PIL warns
     rgb: Image.Image = image.convert("RGB")
     return rgb

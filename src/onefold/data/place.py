@@ -1,4 +1,4 @@
-"""Where the data of a run lie that are named by a path, so that they are found from another folder, too."""
+"""The location of data that a run names by a path, so that they are found from another working folder, too."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ BY_PATH = ("npz", "folder")
 
 
 def place_of(source: str) -> str | None:
-    """The whole path of `npz:PATH` and `folder:PATH`; other sources lie below the root of data."""
+    """The absolute path of `npz:PATH` and `folder:PATH`; None for other sources, which are below the data root."""
     kind, _, path = source.partition(":")
     return os.path.abspath(Path(path).expanduser()) if kind in BY_PATH and path else None
 
 
 def found_again(source: str, place: str | None) -> str:
-    """The source as it is named; or where it was when a run was begun, if nothing is there by that name."""
+    """The source as named; or, if there is nothing at that path, where it was when the run was started."""
     named = place_of(source)
     if named is None or place is None or os.path.exists(named) or not os.path.exists(place):
         return source

@@ -1,4 +1,4 @@
-"""Keeps the result of a look at a large set, so that a million files are opened once and not at every start."""
+"""Caches the scan of a large set, so that a million files are opened once instead of at every start."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from onefold.data.options import Progress
 from onefold.data.pictures import ImageFiles, Pictures
 from onefold.data.scan import Scan, scan
 
-LEAST = 10_000  # files from which on it pays
+LEAST = 10_000  # files from which caching pays off
 
 
 def remembered_scan(pictures: Pictures, pixels: bool = False, progress: Progress | None = None) -> Scan:
-    """`scan`, from the cache where the same files in untouched folders had nothing wrong with them before.
+    """`scan`, from the cache if the same files in unchanged folders had no problems before.
 
-    Only a clean result is kept: files that were mended are looked at again. One that breaks later is named by the
-    worker that comes upon it.
+    Only a result without problems is cached, so that repaired files are scanned again. A file that breaks later is
+    reported by the worker that reads it.
     """
     if pixels or not isinstance(pictures, ImageFiles) or len(pictures) < LEAST:
         return scan(pictures, pixels, progress)
@@ -32,7 +32,7 @@ def remembered_scan(pictures: Pictures, pixels: bool = False, progress: Progress
         sizes = Counter({(h, w): count for h, w, count in kept["sizes"]})
         return Scan(readable=torch.arange(len(pictures)), sizes=sizes, converted=kept["converted"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # absent or damaged: look again
+        pass  # no cache, or a damaged one: scan again
     found = scan(pictures, False, progress)
     if not found.problems:
         keep(file, {"sizes": [[*size, count] for size, count in found.sizes.items()], "converted": found.converted})
@@ -45,7 +45,7 @@ def cache_folder() -> Path:
 
 
 def fingerprint(pictures: ImageFiles) -> str:
-    """The names of the files and when their folders last changed."""
+    """A hash of the names of the files and the modification times of their folders."""
     digest = hashlib.blake2b(pictures.paths.tobytes(), digest_size=16)
     for folder in sorted({os.path.dirname(bytes(path)) for path in pictures.paths}):
         digest.update(folder + str(os.stat(folder).st_mtime_ns).encode())
@@ -53,7 +53,7 @@ def fingerprint(pictures: ImageFiles) -> str:
 
 
 def keep(file: Path, result: dict[str, object]) -> None:
-    """Written aside and renamed, since several processes may look at once; a cache that cannot be written is none."""
+    """Writes to a temporary file and renames it, since several processes may scan at once; failures are ignored."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as aside:

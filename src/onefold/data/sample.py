@@ -1,4 +1,4 @@
-"""Some examples of a split, drawn by a seed: what a measurement looks at where all would take too long."""
+"""A random sample of a split, by a seed, for measurements that would take too long on all of it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from onefold.data.split import Arrays, Split
 
 
 def sample(split: Split, count: int, seed: int = 0) -> Split | None:
-    """At most `count` examples in an order drawn from the seed, so that every batch of them is a mixture.
+    """At most `count` examples in random order, so that every batch of them is mixed.
 
-    None for a `DataLoader`: asking a user's loader for examples would move on the random numbers it draws from.
+    None for a `DataLoader`: reading from a user's loader would advance the random numbers that it draws from.
     """
     if isinstance(split, DataLoader):
         return None

@@ -1,4 +1,4 @@
-"""A look at every image before training starts, so that what is wrong comes out at once and not one by one."""
+"""Checks every image before training starts, so that all problems are reported at once and not one by one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torch import Tensor
 from onefold.data.options import Progress
 from onefold.data.pictures import Pictures, check_ending, decoded, opened
 
-BLOCK = 1024  # images handed to the threads at a time: a future for each of ImageNet's would take a gigabyte
-THREADS = 8  # PIL decodes outside of Python's lock
+BLOCK = 1024  # images given to the threads at a time: a future for each one of ImageNet would take a gigabyte
+THREADS = 8  # PIL releases the GIL while decoding
 
 
 class Look(NamedTuple):
-    """What one image is."""
+    """What was found out about one image."""
 
     problem: str | None
     size: tuple[int, int] = (0, 0)  # (H, W)
@@ -30,7 +30,7 @@ class Look(NamedTuple):
 
 @dataclass
 class Scan:
-    """What the images of a split are. `pixels` `[N, 3, H, W]` where all were decoded and have one size."""
+    """What was found out about a split. `pixels` `[N, 3, H, W]` if all images were decoded and have the same size."""
 
     readable: Tensor  # indices
     problems: list[str] = field(default_factory=list)  # each names its file
@@ -40,8 +40,8 @@ class Scan:
 
 
 def scan(pictures: Pictures, pixels: bool, progress: Progress | None = None) -> Scan:
-    """Opens every image. With `pixels` it is decoded, and kept as long as all have one size; without, a set too large
-    for that, the header and the end of the file are looked at."""
+    """Opens every image. With `pixels`, images are decoded, and kept as long as all have the same size; without, for
+    sets that are too large, only the header and the end of each file are checked."""
     found = Scan(readable=torch.empty(0, dtype=torch.long))
     readable: list[int] = []
     kept: Tensor | None = None
@@ -70,7 +70,7 @@ def scan(pictures: Pictures, pixels: bool, progress: Progress | None = None) -> 
 
 
 def look_at(pictures: Pictures, index: int, pixels: bool) -> Look:
-    """One image."""
+    """Checks one image."""
     try:
         with pictures.open(index) as file:
             image = opened(file)
@@ -79,12 +79,12 @@ def look_at(pictures: Pictures, index: int, pixels: bool) -> Look:
                 return Look(None, size, mode, np.array(decoded(image)))
             check_ending(file, image)
             return Look(None, size, mode)
-    except Exception as error:  # a broken file raises whatever its decoder comes upon
+    except Exception as error:  # decoders raise all sorts of exceptions for broken files
         return Look(str(error).strip() or type(error).__name__)
 
 
 def refuse_unreadable(name: str, problems: Sequence[str], skip_unreadable: bool) -> tuple[str, ...]:
-    """One error that lists everything, or, where they may be left out, one note that does."""
+    """Raises one error that lists all problems, or returns one note that does if bad files may be skipped."""
     if not problems:
         return ()
     listed = "\n".join(f"  {problem}" for problem in problems)
@@ -98,7 +98,7 @@ def refuse_unreadable(name: str, problems: Sequence[str], skip_unreadable: bool)
 
 
 def oddities(scans: Sequence[Scan]) -> tuple[str, ...]:
-    """Sentences about what is usable but not like the rest: other channels, several sizes."""
+    """Notes about images that are usable but different: other colour modes, several sizes."""
     converted: dict[str, list[str]] = {}
     for found in scans:
         for mode, files in found.converted.items():
@@ -121,7 +121,7 @@ def all_sizes(scans: Sequence[Scan]) -> Counter[tuple[int, int]]:
 
 
 def shortened(files: Sequence[str], most: int = 10) -> str:
-    """A count and the first names."""
+    """A count with the first few names."""
     count = "1 image" if len(files) == 1 else f"{len(files):,} images"
     more = ", ..." if len(files) > most else ""
     return f"{count} ({', '.join(files[:most])}{more})"

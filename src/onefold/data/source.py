@@ -1,4 +1,4 @@
-"""A data set as the rest of the program sees it."""
+"""A data set in the form that the rest of the program uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onefold.data.pictures import Pictures
 from onefold.data.split import FEW, Arrays, Split, check_range, first_few, labels_of
 from onefold.data.statistics import SAMPLE, Statistics, sampled, statistics_of
 
-SMALL = 96  # pixels: a side up to which a streamed image is cropped at its own size
+SMALL = 96  # pixels: streamed images with sides up to this keep their size
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +29,8 @@ class Source:
     classes: tuple[str, ...]
     statistics: Statistics  # of the training split, for values in [0, 1]
     image_size: tuple[int, ...]  # (H, W) as the network sees it; (F,) for features
-    augment: Augmentation | None  # what suits the data in training
-    notes: tuple[str, ...] = ()  # sentences about how it was read
+    augment: Augmentation | None  # suitable for training on these data
+    notes: tuple[str, ...] = ()  # sentences about how the data were read
 
     @property
     def channels(self) -> int:
@@ -52,7 +52,8 @@ def from_arrays(
     flip: bool = True,
     notes: tuple[str, ...] = (),
 ) -> Source:
-    """A source in memory. Images get the paper's crop, an eighth of the side at most 4, and a flip where it is one."""
+    """A source in memory. Images get the paper's crops (by an eighth of the side, at most 4 pixels), and flips if
+    `flip`."""
     shape = tuple(train.x.shape[1:])
     for split, arrays in (("train", train), ("val", val), ("test", test)):
         if tuple(arrays.x.shape[1:]) != shape or arrays.x.dtype != train.x.dtype:
@@ -62,7 +63,7 @@ def from_arrays(
             )
     splits = {"train": train, "val": val, "test": test}
     check_every_label(name, splits, classes)
-    if not train.images:  # bytes mean the same in all splits
+    if not train.images:  # uint8 images have the same scale in all splits
         seen = {split: looked_at(arrays) for split, arrays in splits.items()}
         try:
             check_scale(seen)
@@ -92,8 +93,8 @@ def from_pictures(
     statistics: Statistics | None = None,
     notes: tuple[str, ...] = (),
 ) -> Source:
-    """A source that is streamed. Small images of one size keep it and get the paper's crop and flip; others are cut to
-    squares of `image_size`, by default their median shorter side, at most 224."""
+    """A source that is streamed. Small images of a single size keep it and get the paper's crops and flips; others are
+    cropped to squares of `image_size`, by default their median shorter side, at most 224."""
     splits = {"train": train, "val": val, "test": test}
     check_every_label(name, splits, classes)
     notes = (*notes, *class_notes({split: pictures.labels for split, pictures in splits.items()}, classes))
@@ -111,7 +112,7 @@ def from_pictures(
 
 
 def check_every_label(name: str, splits: Mapping[str, Split], classes: tuple[str, ...]) -> None:
-    """Refuses labels outside the classes, each named by its place, and classes without training examples."""
+    """Refuses labels outside the classes, saying where they are, and classes without training examples."""
     for split, examples in splits.items():
         labels = labels_of(examples)
         if labels is None:
@@ -125,8 +126,8 @@ def check_every_label(name: str, splits: Mapping[str, Split], classes: tuple[str
 def check_classes(
     name: str, labels: Tensor, classes: tuple[str, ...], where: Callable[[int], str] | None = None
 ) -> None:
-    """Refuses a question with one answer, and classes without an example to learn from; with `where`, classes were
-    counted by the largest label, which may be a slip."""
+    """Refuses fewer than two classes, and classes without training examples. With `where`, the number of classes comes
+    from the largest label, which may be a typo, so the message says where that is."""
     if len(classes) < 2:
         raise ValueError(f"{name}: expected at least two classes, got {len(classes)}")
     missing = sorted(set(range(len(classes))) - set(labels.unique().tolist()))
@@ -139,7 +140,7 @@ def check_classes(
 
 
 def largest(labels: Tensor, where: Callable[[int], str]) -> str:
-    """How many examples have the largest label, and where the first is, if they are few."""
+    """A sentence on how many examples have the largest label, and where the first one is; empty if there are many."""
     label = int(labels.max())
     places = (labels == label).nonzero().flatten().tolist()
     if len(places) > FEW:

@@ -30,7 +30,7 @@ KINDS: dict[str, tuple[str, Callable[[str, Options], Source]]] = {
     "npz": ("PATH", load_npz),
     "hf": ("NAME", load_hub),
 }
-SCALED = ("tiny-imagenet", "imagenet", "folder", "hf")  # what is read image by image, and so at any size
+SCALED = ("tiny-imagenet", "imagenet", "folder", "hf")  # read image by image, and so available at any size
 
 
 def load(
@@ -44,13 +44,13 @@ def load(
     image_size: int | None = None,
     progress: Progress | None = None,
 ) -> Source:
-    """The data set `spec` names: one of `READERS` under `root`, or `folder:PATH`, `npz:PATH`, `hf:NAME`.
+    """The data set that `spec` names: one of `READERS` under `root`, or `folder:PATH`, `npz:PATH`, `hf:NAME`.
 
-    `seed` decides splits that are held out, and nothing else: teachers and students of one ensemble must share it, or
-    one is validated on what the other learned from. `val_fraction` is how much of train such a split takes (10%, of
-    ImageNet 1%); the paper's splits of CIFAR and TinyImageNet and the one of the digits are fixed. `image_size` asks
-    for images streamed at another size than they have. Nothing is fetched unless `download` says so. `progress` is
-    told how many images were looked at while they are checked.
+    `seed` determines which examples are held out, and nothing else: teachers and students of one ensemble must share
+    it, or one is validated on what the other was trained on. `val_fraction` is the share of train that is held out for
+    validation (10%, for ImageNet 1%); the paper's splits of CIFAR and TinyImageNet and that of the digits are fixed.
+    `image_size` streams images at a size other than their own. Nothing is downloaded unless `download` is set.
+    `progress` is called with the number of images checked so far.
     """
     options = Options(download, seed, skip_unreadable, val_fraction, image_size, progress)
     kind, colon, rest = spec.partition(":")
@@ -66,7 +66,7 @@ def load(
 
 
 def unknown(spec: str) -> ValueError:
-    """A name nobody has, with the nearest one somebody has."""
+    """The error for an unknown name, which suggests the closest known one."""
     kind, colon, rest = spec.partition(":")
     if colon:
         near = [f"{name}:{rest}" for name in difflib.get_close_matches(kind.lower(), KINDS, n=1, cutoff=0.3)]

@@ -1,4 +1,4 @@
-"""What a split of a data set may be: arrays in memory, a `Dataset`, or a `DataLoader` of the user's own."""
+"""The forms of a split: arrays in memory, a `Dataset`, or a user's own `DataLoader`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-FEW = 10  # of a long list that a mistake is shown with
+FEW = 10  # items of a long list that an error message shows
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """A split in memory: images as uint8 `[N, C, H, W]` or anything as floats `[N, ...]`, and labels `[N]`.
+    """A split in memory: uint8 images `[N, C, H, W]` or any floats `[N, ...]`, and labels `[N]`.
 
-    uint8 images are divided by 255 when they are loaded; floats reach the network as they are.
+    Loaders divide uint8 images by 255; floats reach the network unchanged.
     """
 
     x: Tensor
@@ -50,12 +50,12 @@ class Arrays:
 
     @property
     def images(self) -> bool:
-        """Whether these are pixels, which can be cropped and flipped."""
+        """Whether these are uint8 pixels, which can be cropped and flipped."""
         return self.x.dtype == torch.uint8
 
     @property
     def nbytes(self) -> int:
-        """What the split takes in memory."""
+        """The size of the split in memory."""
         return self.x.nbytes + self.y.nbytes
 
     def take(self, indices: Tensor) -> Arrays:
@@ -67,12 +67,12 @@ Split = Arrays | Dataset[Any] | DataLoader[Any]
 
 
 def as_split(split: object, name: str = "split") -> Split:
-    """Any of the ways to give data from Python, checked.
+    """Checks and converts any of the forms in which data can be given from Python.
 
-    A pair of tensors or NumPy arrays `(x, y)`, or a `TensorDataset` of two, becomes `Arrays`; NumPy's floats become
-    float32, and tensors stay what they are. A map-style `Dataset` of
-    `(image, label)` stays as it is; the loader draws its order and seeds its random transforms. A `DataLoader` is
-    iterated as it is: its order and its draws are then the user's, reproducible only if the user makes them so.
+    A pair of tensors or NumPy arrays `(x, y)`, or a `TensorDataset` of two, becomes `Arrays`; NumPy floats become
+    float32, and tensors keep their dtype. A map-style `Dataset` of `(image, label)` stays as it is; our loader shuffles
+    it and seeds its random transforms. A `DataLoader` is iterated as it is: its order and its random transforms are the
+    user's, and reproducible only if the user makes them so.
     """
     if isinstance(split, TensorDataset) and len(split.tensors) == 2:
         split = split.tensors
@@ -100,19 +100,19 @@ def as_split(split: object, name: str = "split") -> Split:
 
 
 def single(x: object) -> object:
-    """NumPy's floats, which are float64 where nobody has asked for it, in the precision of networks."""
+    """Converts NumPy floats, which are float64 by default, to the precision of networks."""
     return x.astype(np.float32, copy=False) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
 
 
 def labels_of(split: Split) -> Tensor | None:
-    """The labels `[N]` of a split that knows them without being read through."""
+    """The labels `[N]` of a split, if they are known without reading all examples."""
     labels = split.y if isinstance(split, Arrays) else getattr(split, "labels", None)
     return labels if isinstance(labels, Tensor) else None
 
 
 def targets_of(split: Split) -> Tensor | None:
-    """The labels `[N]`, also of torchvision's data sets and of parts of a data set, where nothing changes them."""
-    if type(split) is Subset:  # one of the user's own may change what it is asked for
+    """The labels `[N]`, also of torchvision's data sets and of subsets, if no transform changes them."""
+    if type(split) is Subset:  # a user's subclass may return something else
         whole = targets_of(split.dataset)
         return None if whole is None else whole[torch.as_tensor(split.indices, dtype=torch.long)]
     found: Any = labels_of(split)
@@ -123,27 +123,27 @@ def targets_of(split: Split) -> Tensor | None:
     try:
         labels = torch.as_tensor(found)
         count = len(cast(Sized, split))
-    except (TypeError, ValueError, RuntimeError):  # not there, or names, or boxes; or nobody knows how many
+    except (TypeError, ValueError, RuntimeError):  # no labels, or names, or boxes; or no length
         return None
     whole_numbers = not labels.is_floating_point() and not labels.is_complex()
     return labels if labels.shape == (count,) and whole_numbers else None
 
 
 def changes_labels(split: object) -> bool:
-    """Whether a data set as torchvision's makes something else of its labels, alone or together with the image."""
+    """Whether a data set like torchvision's transforms its labels, alone or together with the image."""
     joint = getattr(split, "transforms", None)
     plain = joint is None or type(joint).__name__ == "StandardTransform"  # torchvision's, which is slow to import
     return not plain or any(getattr(one, "target_transform", None) is not None for one in (split, joint))
 
 
 def first_few(items: Sequence[Any], between: str = ", ", told: Callable[[Any], str] = str) -> str:
-    """The first of what may be thousands, and how many more there are."""
+    """The first items of a list that may have thousands, and how many more there are."""
     shown = between.join(told(item) for item in items[:FEW])
     return shown if len(items) <= FEW else f"{shown}{between}and {len(items) - FEW:,} more"
 
 
 def check_range(labels: Tensor, classes: Sized, where: Callable[[int], str]) -> None:
-    """Refuses labels outside the classes, the first of them with their places."""
+    """Refuses labels outside the classes, listing the first of them with their positions."""
     outside = ((labels < 0) | (labels >= len(classes))).nonzero().flatten().tolist()
     if outside:
         listed = first_few(outside, "\n  ", lambda index: f"{where(index)}: label {int(labels[index])}")

@@ -1,4 +1,4 @@
-"""Mean and standard deviation of each channel, for values as a network sees them."""
+"""Mean and standard deviation of each channel, of the values that a network sees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from onefold.data.pictures import Pictures
 
-SAMPLE = 2048  # images of a streamed set that are read for its statistics
+SAMPLE = 2048  # images that are read for the statistics of a streamed set
 
 
 class Statistics(NamedTuple):
@@ -22,7 +22,7 @@ class Statistics(NamedTuple):
     std: tuple[float, ...]
 
 
-# Not the exact moments, but the values every published ImageNet checkpoint was trained with.
+# Not the exact moments, but the values that every published ImageNet checkpoint was trained with.
 IMAGENET = Statistics((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
@@ -35,7 +35,7 @@ def statistics_of(x: Tensor) -> Statistics:
 
 
 def sampled(pictures: Pictures) -> Statistics:
-    """From at most `SAMPLE` images spread evenly over the set, at the size they have."""
+    """From at most `SAMPLE` images spread evenly over the set, at their original size."""
     counts = [torch.zeros(256, dtype=torch.long) for _ in range(3)]
     for index in range(0, len(pictures), -(-len(pictures) // SAMPLE)):
         pixels = torch.from_numpy(np.array(pictures[index][0]))  # [H, W, 3]
@@ -44,7 +44,7 @@ def sampled(pictures: Pictures) -> Statistics:
 
 
 def occurrences(pixels: Tensor) -> Tensor:
-    """How often each of the 256 bytes occurs `[256]`: moments from these are exact, and need no copy as floats."""
+    """How often each of the 256 byte values occurs `[256]`: gives exact moments without a copy as floats."""
     return torch.bincount(pixels.flatten(), minlength=256)
 
 
@@ -60,7 +60,7 @@ def counted(counts: Sequence[Tensor]) -> Statistics:
 
 
 def rounded(moments: Sequence[tuple[float, float]]) -> Statistics:
-    """What is shown is what is used; a channel that does not vary is divided by one."""
+    """Rounds, so that the values shown are those used; the deviation of a constant channel becomes one."""
     mean, std = zip(*moments, strict=True)
     return Statistics(tuple(map(shown, mean)), tuple(shown(deviation) if deviation > 0 else 1.0 for deviation in std))
 

@@ -1,4 +1,4 @@
-"""Batches of data that do not fit: read, decoded and augmented by `DataLoader` workers."""
+"""Batches of data that do not fit in memory: read, decoded and augmented by `DataLoader` workers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from onefold.data.view import View
 
 
 class StreamLoader:
-    """Examples of a map-style `Dataset`, in an order drawn from (seed, epoch), `batch_size` over all processes.
+    """Examples of a map-style `Dataset`, in an order drawn from (seed, epoch); `batch_size` is over all processes.
 
-    Before an example is read, the random numbers of torch, NumPy and Python are seeded from (seed, epoch, index): what
-    its transforms draw does not depend on which worker reads it, nor on how many there are. The workers stay alive
-    between epochs; one iteration at a time.
+    Before an example is read, the random numbers of torch, NumPy and Python are seeded from (seed, epoch, index), so
+    that its transforms depend neither on which worker reads it nor on how many there are. The workers stay alive
+    between epochs, so only one iteration can be active at a time.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class StreamLoader:
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # of its own: the default would advance the run's global generator
+            generator=torch.Generator(),  # the default would advance the run's global generator
         )
 
     @property
@@ -81,7 +81,7 @@ class StreamLoader:
 
 @dataclass
 class Keys(Sampler[list[Key]]):
-    """The keys of this rank's batches. They are made here and travel to the workers, which thus know no epoch."""
+    """The keys of this rank's batches. They are made in the main process, so workers need not know the epoch."""
 
     total: int
     batch_size: int
@@ -109,6 +109,6 @@ class Keys(Sampler[list[Key]]):
 
 
 def workers_here() -> int:
-    """As many workers as cores this process may use, at most 8."""
+    """One worker per core that this process may use, at most 8."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(8, cores)

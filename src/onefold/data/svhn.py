@@ -14,7 +14,7 @@ from onefold.data.split import Arrays
 
 
 def load_svhn(root: Path, options: Options) -> Source:
-    """`train_32x32.mat` and `test_32x32.mat`; validation is 10% of each class of train, held out by the seed.
+    """`train_32x32.mat` and `test_32x32.mat`; the validation split is 10% of each class of train, by the seed.
 
     Digits are cropped but not flipped in training.
     """

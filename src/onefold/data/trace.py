@@ -1,4 +1,4 @@
-"""By what data are known again."""
+"""Fingerprints of data, by which a run recognises that they have changed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from onefold.data.pictures import Pictures
 from onefold.data.source import Source
 from onefold.data.split import Arrays, Split
 
-TRACED = 4096  # examples
+TRACED = 4096  # examples that go into a fingerprint, at most
 
 
 def trace(split: Split) -> str:
-    """By what other data are told from the same: of arrays, a hash of the labels and of examples spread over them."""
+    """A fingerprint of a split: for arrays, a hash of all labels and of examples spread over the split."""
     if not isinstance(split, Arrays):
         held = getattr(split, "dataset", split)
         return f"{type(held).__name__} of {len(held) if hasattr(held, '__len__') else 'unknown length'}"
@@ -26,7 +26,7 @@ def trace(split: Split) -> str:
 
 
 def traces(source: Source) -> dict[str, str]:
-    """Of every split; of images that are not in memory, how many there are and a hash of their labels."""
+    """Fingerprints of all splits; for images that are not in memory, their number and a hash of the labels."""
     splits = source.splits.items()
     return {name: of_labels(split) if isinstance(split, Pictures) else trace(split) for name, split in splits}
 

@@ -1,4 +1,4 @@
-"""What is done to an image on its way from a `Dataset` into a batch, in torchvision's transforms."""
+"""Transforms an image from a `Dataset` before it is batched, with torchvision."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ View = Callable[[Any], Any]
 
 
 def transforms() -> Any:
-    """torchvision's, loaded where they are used: most data lie on the device and never meet them.
+    """torchvision's transforms, imported on first use: most data are on the device and do not need them.
 
-    Untyped, because they are exported by star and no type checker finds their names.
+    Untyped, because they are star-exported, so type checkers do not find the names.
     """
     from torchvision.transforms import v2
 
@@ -26,9 +26,9 @@ def transforms() -> Any:
 
 
 def as_tensor(image: object) -> Tensor | None:
-    """A tensor `[C, H, W]` of an image, or of what else a `Dataset` may give."""
+    """A tensor `[C, H, W]` from an image, or from whatever else a `Dataset` may return; None if it is unsuitable."""
     if isinstance(image, Tensor):
-        return image.as_subclass(Tensor)  # a tv_tensor would follow into the network
+        return image.as_subclass(Tensor)  # otherwise a tv_tensor would reach the network
     if isinstance(image, np.ndarray):
         return torch.from_numpy(image)
     from PIL import Image
@@ -39,7 +39,7 @@ def as_tensor(image: object) -> Tensor | None:
 
 
 def view_of(augment: Augmentation | None, train: bool) -> View | None:
-    """What is done to an image before it is batched."""
+    """The transform of an image before it is batched, if any."""
     view: View | None = None
     if isinstance(augment, ResizedCrop):
         v2 = transforms()
@@ -55,7 +55,7 @@ def view_of(augment: Augmentation | None, train: bool) -> View | None:
 
 @dataclass(frozen=True)
 class PaddedCrop:
-    """`CropFlip` for one image at a time; floats and features pass."""
+    """`CropFlip` for one image at a time; floats and features pass unchanged."""
 
     augment: CropFlip
 

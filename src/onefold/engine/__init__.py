@@ -1,4 +1,4 @@
-"""Joins students, teachers, objectives and perturbations; knows only their protocols."""
+"""Trains and evaluates: combines students, teachers, objectives and perturbations through their protocols alone."""
 
 from onefold.engine.conduct import conduct
 from onefold.engine.evaluate import evaluate_run

@@ -1,4 +1,4 @@
-"""Several runs on one device at once: what one of them leaves idle, another one uses."""
+"""Several runs interleaved on one device, so that each uses what the others leave idle."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from onefold.engine.signals import Interrupted, asked_to_stop
 from onefold.fast.streams import apart
 
 Value = TypeVar("Value")
-# Yields after every step, and returns what came out; yields True where it is about to wait for the device.
+# A run in progress: yields after every step and returns its result; yields True if it is about to wait for the device.
 Going = Generator[bool | None, None, Value]
-AHEAD = 32  # turns of the others that the device is given before one of the runs waits for it
+AHEAD = 32  # turns that the other runs take, to queue work on the device, before one run waits for it
 
-ABREAST: list[int] = []  # how many take turns, innermost last
+ABREAST: list[int] = []  # how many runs take turns, innermost last
 
 
 def sharing() -> int:
-    """How many runs share the device with the one that asks, itself included."""
+    """How many runs share the device, including the calling one."""
     return ABREAST[-1] if ABREAST else 1
 
 
 def alone(run: Going[Value], device: torch.device) -> Value:
-    """Takes all steps of one run."""
+    """Runs a single run to its end."""
     with current(device):
         while True:
             try:
@@ -47,15 +47,16 @@ def abreast(
     most: int | None = None,
     failed: Callable[[int, Exception], None] = lambda _run, _failure: None,
 ) -> list[Value]:
-    """Takes a step of each run in turn, until all have come to their end; of more than `most`, the next begins as soon
-    as one has ended.
+    """Takes one step of each run in turn until all have ended. At most `most` runs are interleaved: the next begins as
+    soon as one ends.
 
-    Every run has random numbers of its own, which stand where it left them, and on a GPU a stream of its own: it comes
-    out as if it had been alone. After one that fails, which is told at once, or that is told to stop, no other begins,
-    and those that have come to their end, or to their checkpoint; then the failure is raised.
+    Every run has its own random state, saved and restored between its turns, and on a GPU its own stream: its result
+    is the same as if it had run alone. If a run fails (reported at once through `failed`) or is asked to stop, no
+    further run begins; those in progress continue to their end, or to their checkpoint if asked to stop, and then the
+    failure is raised.
 
-    A run that is about to wait for the device, as between two epochs, lets the others go ahead first, so that the
-    device has work meanwhile; as long as one is left to do so, no two wait one right after the other.
+    A run that is about to wait for the device, as between two epochs, first lets the others take some turns, so that
+    the device has work meanwhile; as long as any run is not waiting, no two waits follow each other directly.
     """
     results: dict[int, Value] = {}
     failures: list[Exception] = []
@@ -64,7 +65,7 @@ def abreast(
     later = deque(range(len(runs)))
     going = [later.popleft() for _ in range(min(most or len(runs), len(runs)))]
     streams: dict[int, torch.cuda.Stream | None] = {}
-    waiting: dict[int, int] = {}  # since which turn
+    waiting: dict[int, int] = {}  # runs about to wait for the device, and since which turn
     turn = waited = 0
 
     def take(k: int) -> None:
@@ -105,11 +106,11 @@ def abreast(
                     take(k)
     finally:
         for run in runs:
-            run.close()  # whoever ended this in another way leaves nobody halfway
+            run.close()  # after any other exception, the runs still in progress clean up
         set_generator_states(before, device)
     if failures:
         raise next((failure for failure in failures if not isinstance(failure, Interrupted)), failures[0])
-    if len(results) < len(runs):  # asked to stop when all that had begun were at their end
+    if len(results) < len(runs):  # asked to stop just when every run that had begun was at its end
         raise Interrupted(
             f"stopped before {len(runs) - len(results)} of {len(runs)} runs began; the same command goes on",
             signal.SIGTERM,
@@ -118,7 +119,7 @@ def abreast(
 
 
 def let_go(failure: BaseException | None) -> None:
-    """Of what the frames of a failure hold: the run's memory, while the others go on."""
+    """Clears the frames of a failure's traceback, which would hold the failed run's memory while the others go on."""
     while failure is not None:
         traceback.clear_frames(failure.__traceback__)
         failure = failure.__cause__ or failure.__context__
@@ -126,7 +127,7 @@ def let_go(failure: BaseException | None) -> None:
 
 @contextlib.contextmanager
 def taking_turns() -> Iterator[None]:
-    """Inside, runs know that they share the device."""
+    """Inside, `sharing` tells runs that they share the device."""
     ABREAST.append(1)
     try:
         yield
@@ -141,11 +142,11 @@ def on(stream: torch.cuda.Stream | None) -> Any:
 
 
 class Together:
-    """The progress of several runs as that of one: the first still going speaks for all."""
+    """Reports the progress of several runs as one: the first run in progress stands for all."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
-        self.rates: dict[int, float] = {}  # of those that have begun and not ended
+        self.rates: dict[int, float] = {}  # examples a second of each run in progress
         self.names: dict[int, str] = {}
 
     def of(self, k: int, name: str) -> Progress:
@@ -153,7 +154,7 @@ class Together:
         return Member(self, k, name)
 
     def following(self, k: int, run: Going[Value]) -> Going[Value]:
-        """The run, which counts from its first step to its end, whatever that is."""
+        """Wraps a run, so that it counts as in progress from its first step until it ends in any way."""
         self.rates[k] = 0.0
         try:
             return (yield from run)
@@ -170,7 +171,7 @@ class Together:
 
 
 class Member:
-    """One of them."""
+    """The progress of one of the runs."""
 
     def __init__(self, together: Together, k: int, name: str) -> None:
         self.together, self.k, self.name = together, k, name

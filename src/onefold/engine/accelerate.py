@@ -1,4 +1,4 @@
-"""Students and teachers made fast for a GPU, one stage after the other, each only where it changes nothing."""
+"""Speeds up students and teachers on a GPU in stages, each applied only if outputs and gradients stay the same."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from onefold.fast.network import make_fast, make_plain
 from onefold.fast.tf32 import tf32
 from onefold.methods import AnyStudent
 
-APART = 0.1  # how far answers may be, as a part of the largest: that is what bf16 makes of them
-# Cosines between gradients on a few examples, at least:
-ALIKE = 0.9  # of the plain and the rewritten network's, rounded in two ways
-EQUAL = 0.99  # of the same in float32, where only the order of sums differs
+APART = 0.1  # largest allowed difference of outputs, relative to the largest output: what bf16 rounding can cause
+# Smallest allowed cosine between the gradients of the plain and the rewritten network on a few examples:
+ALIKE = 0.9  # in bf16, where the two round differently
+EQUAL = 0.99  # in float32, where only the order of summation differs
 
 T = TypeVar("T")
 
@@ -36,8 +36,9 @@ def fast_teachers(
     say: Callable[[str], None],
     layout: torch.memory_format = INNERMOST,
 ) -> Teachers:
-    """A copy whose weights are rounded once and not in every step."""
-    x = innermost(x) if layout is INNERMOST else x  # as a step's: it is read once for both
+    """A faster copy: BatchNorm folded into convolutions, weights rounded to bf16 once instead of in every step, and
+    networks rewritten into few kernels."""
+    x = innermost(x) if layout is INNERMOST else x  # like a step's inputs, so that networks are traced only once
     expected = answers(teachers, x)
     given, teachers = teachers, copy.deepcopy(teachers)
     fold_all(teachers, given, x, say)
@@ -56,22 +57,23 @@ def fast_teachers(
 
 
 def lay_out_unless_seen(teachers: Teachers, x: Tensor) -> None:
-    """Images may lose their layout on the way through a network, and its weights bring it in again."""
+    """Converts the teachers' weights to channels-last, unless outputs change or fail: activations may lose the format
+    on the way through a network, and channels-last weights bring it back."""
     before = layout_of(teachers)
     with tf32(False):
         expected = answers(teachers, x)
         lay_out(teachers)
         try:
             same = close(answers(teachers, x), expected, teachers)
-        except Exception:  # whatever a network does that looks at its memory
+        except Exception:  # code that depends on the memory format may raise anything
             same = False
     if not same:
         lay_out(teachers, before)
 
 
 def fold_all(teachers: Teachers, given: Teachers, x: Tensor, say: Callable[[str], None]) -> None:
-    """Each teacher's BatchNorm into its convolutions, where that changes nothing but rounding: in all that are alike
-    or in none, for they answer together."""
+    """Folds each teacher's BatchNorm into its convolutions if that changes nothing but rounding. Teachers of the same
+    architecture are folded all or none, because picking a member runs one network with another's weights."""
     kinds: dict[tuple[tuple[str, type[nn.Module]], ...], list[int]] = {}
     for m, original in enumerate(given.networks):
         kinds.setdefault(tuple((name, type(module)) for name, module in original.named_modules()), []).append(m)
@@ -79,7 +81,7 @@ def fold_all(teachers: Teachers, given: Teachers, x: Tensor, say: Callable[[str]
         if not any(isinstance(module, nn.BatchNorm2d) for module in given.networks[alike[0]].modules()):
             continue
         try:
-            pairs = foldable(teachers.networks[alike[0]], x)  # read once, which takes seconds
+            pairs = foldable(teachers.networks[alike[0]], x)  # traced once for all, which takes seconds
             for m in alike:
                 fold_pairs(teachers.networks[m], pairs)
             with tf32(False):
@@ -88,17 +90,17 @@ def fold_all(teachers: Teachers, given: Teachers, x: Tensor, say: Callable[[str]
                     for folded, original in ((teachers.networks[m], given.networks[m]) for m in alike)
                 )
             reason = "" if same else "their answers differ"
-        except Exception as error:  # a network that the compiler cannot read, or that misses the layer
+        except Exception as error:  # a network that torch's compiler cannot trace, or that needs the removed layer
             reason = told(error)
         if reason:
-            copied: dict[int, Any] = {}  # their weights lie together, and are copied once
+            copied: dict[int, Any] = {}  # one deepcopy memo: alike teachers share storage, which is then copied once
             for m in alike:
                 teachers.networks[m] = copy.deepcopy(given.networks[m], copied)
             say(f"the teachers' BatchNorm cannot be folded into their convolutions and stays: {reason}")
 
 
 def told(error: Exception) -> str:
-    """An error in a line; torch's compiler wraps what the rewriting raises."""
+    """An error in one line; torch's compiler wraps errors that the rewriting raises."""
     cause = getattr(error, "inner_exception", error)
     return str(cause).strip().split("\n")[0] or type(cause).__name__
 
@@ -106,17 +108,17 @@ def told(error: Exception) -> str:
 def fast_student(
     student: AnyStudent, x: Tensor, precision: str, say: Callable[[str], None], world: World = ALONE
 ) -> None:
-    """The student's networks, in training and at rest, run their rewritten graphs, in all processes or none."""
+    """Makes the student's networks, in training and evaluation mode, run rewritten graphs, in all processes or none."""
     expected = answers(student.at_rest, x)
     before = copy.deepcopy(student)
     nets = [student.net, student.at_rest.net]
-    common = leave_to_rewriting(student.net)  # whether there are layers that ask the other processes
+    common = leave_to_rewriting(student.net)  # whether there are layers with statistics over all processes
     make_fast(student.net, world if common else None)
     make_fast(student.at_rest.net)
 
     def ask() -> Tensor:
         after = copy.deepcopy(student)
-        if common:  # here they ask nobody: a process that fails would keep the others waiting
+        if common:  # for this check they use no collectives: if one process failed, the others would hang
             share_statistics(after.net, ALONE)
             leave_to_rewriting(after.net)
         make_fast(after.net, ALONE if common else None)
@@ -127,11 +129,11 @@ def fast_student(
 
 
 def check_gradients(before: AnyStudent, after: AnyStudent, x: Tensor, precision: str) -> None:
-    """Refuses a rewritten student whose gradients in training point elsewhere than they did, all together or a
-    parameter's own, which the others outweigh.
+    """Refuses a rewritten student whose training gradients differ: all together, or for a single parameter, whose error
+    would be outweighed by the others.
 
-    With bf16 that is seen in networks whose gradient survives the rounding. In others, such as a deep ResNet with its
-    first weights, even two ways of rounding have little in common; these are compared in float32.
+    The comparison is in bf16 for networks whose gradient survives that rounding. In others, such as a deep ResNet with
+    its initial weights, even two ways of rounding give gradients with little in common; these are compared in float32.
     """
     fill_zeros(before, after)
     with tf32(False):
@@ -155,7 +157,7 @@ def answers(ensemble: Callable[[Tensor], Tensor], x: Tensor, precision: str = "f
 
 
 def for_the_first_time(compute: Callable[[], T], x: Tensor) -> T:
-    """What rewritten networks compute, whose kernels may have to be compiled."""
+    """Runs rewritten networks whose kernels may not be compiled yet: on a GPU, compiles them in parallel first."""
     if x.is_cuda:
         compile_ahead(compute)
     return compute()
@@ -169,11 +171,11 @@ def plain_unless_alike(
     say: Callable[[str], None],
     world: World = ALONE,
 ) -> None:
-    """Leaves the networks as they were where the rewritten ones fail or answer something else, in any process."""
+    """Restores the original networks if, in any process, the rewritten ones fail or give different outputs."""
     try:
         worst = float((ask() - expected).abs().max() / expected.abs().max().clamp(min=1e-6))
         reason = "" if worst < APART else f"its answers differ by {worst:.1%}"
-    except Exception as error:  # whatever a network does that torch's compiler cannot read
+    except Exception as error:  # a network may do anything that torch's compiler cannot trace
         reason = told(error)
     reasons = [found for found in world.collected(reason) if found]
     if reasons:

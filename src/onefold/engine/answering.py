@@ -1,4 +1,4 @@
-"""A finished run as one module, and a folder of teachers as their ensemble: `[B, ...]` to logits `[B, K]`."""
+"""A finished run, or a folder of teachers as an ensemble, as one module that maps `[B, ...]` to logits `[B, K]`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from onefold.metrics import Calibrated, calibrated, log_mean_probabilities
 from onefold.run import RunFolder
 from onefold.types import Ensemble, Prediction
 
-EXAMPLES = 5  # that networks are compared on; and no batch of any special size
+EXAMPLES = 5  # examples that networks are compared on; deliberately no typical batch size
 
 
 @dataclass(frozen=True, eq=False)
 class Answering:
-    """What a folder serves, on a CPU and at rest.
+    """What a folder serves, on the CPU and in evaluation mode.
 
-    runs: the one, or each of the teachers.
-    network: with the weights.
-    predict: the one answer, from logits `[M, B, K]`; None where the network's own logits have the same softmax.
-    example: inputs that it takes, if there are any.
-    about: what the folder says of itself.
+    runs: the run, or those of all teachers.
+    network: the network or ensemble, with its weights loaded.
+    predict: combines logits `[M, B, K]` into one prediction; None if the network's own logits have the same softmax.
+    example: valid inputs, if known.
+    about: what the folder's run.json records.
     """
 
     runs: list[RunFolder]
@@ -42,7 +42,7 @@ class Answering:
     about: dict[str, Any]
 
     def at(self, temperature: float | None) -> nn.Module:
-        """The module whose softmax is the prediction, its logits divided by a temperature where there is one."""
+        """The module whose softmax is the prediction, with its logits divided by the temperature if one is given."""
         if temperature is not None:
             return calibrated(self.network, temperature, self.example, predict=self.predict).eval()
         return (self.network if self.predict is None else Calibrated(self.network, 1.0, self.predict)).eval()
@@ -52,7 +52,7 @@ def answering(
     folder: Path | str, call: str, given: str = "", own: tuple[nn.Module, Tensor | None] | None = None
 ) -> Answering:
     """The network of a finished run, or the ensemble of a folder of teachers; `given` and `own` as in `served_by`.
-    `call` is how to give a network of one's own, for who has to be told."""
+    `call` shows how to pass a network of one's own, for error messages."""
     path = Path(folder).expanduser()
     if not path.is_dir():
         raise ValueError(f"{folder}: there is no such folder; give the folder of a run, or of teachers")
@@ -65,18 +65,18 @@ def answering(
         example = example[torch.arange(EXAMPLES) % len(example)].cpu()
     if is_teachers(path):
         build = None if own is None else partial(unlike, own[0])
-        # In training their weights lie in one stack; in a file each has its own.
+        # `Teachers` packs all weights into shared storage; to be written to a file, each tensor needs its own.
         teachers = copied(Teachers(load_networks(runs, build, given)).eval())
         return Answering(runs, teachers, log_mean_probabilities, example, about)
     served = served_by(runs[0], given, own)
-    # Of one network its logits have the same softmax.
+    # For a single network, its own logits already have the same softmax.
     one = served.predict is log_mean_probabilities and not isinstance(served.network, Ensemble)
     return Answering(runs, served.network, None if one else served.predict, example, about)
 
 
 def check_own(run: RunFolder, call: str, own: nn.Module | None) -> None:
-    """Refuses to do without a network of the user's where there has to be one, and one that would answer otherwise."""
-    about, finished = run.about, run.finished  # one that is not is refused by who reads it
+    """Refuses a missing network if the user has to provide one, and one that does not match the run."""
+    about, finished = run.about, run.finished  # an unfinished run is refused later, when it is read
     if "image_size" not in about and own is None and finished:
         raise ValueError(
             f"{run.path} was trained from Python, and its folder has the weights alone; from there: {call}"
@@ -99,7 +99,7 @@ def told(standardized: list[list[list[float]]]) -> str:
 
 
 def drawn(about: dict[str, Any]) -> Tensor:
-    """Images in [0, 1], or features about their means: `[5, ...]`, the same each time."""
+    """Random images in [0, 1], or features around their means: `[5, ...]`, the same each time."""
     statistics, size = about["statistics"], about["image_size"]
     shape = (EXAMPLES, *example_of(statistics, size).shape[1:])
     draws = torch.Generator().manual_seed(0)
@@ -110,12 +110,12 @@ def drawn(about: dict[str, Any]) -> Tensor:
 
 
 def unlike(net: nn.Module, run: RunFolder) -> nn.Module:  # noqa: ARG001
-    """A copy for the weights of a run."""
+    """A copy of the network for a run's weights to be loaded into."""
     return copy.deepcopy(net).cpu()
 
 
 def copied(module: nn.Module) -> nn.Module:
-    """The same module, each of its tensors in memory of its own."""
+    """A copy of the module in which every tensor has its own storage."""
     module = copy.deepcopy(module)
     for tensor in (*module.parameters(), *module.buffers()):
         tensor.data = tensor.data.clone()

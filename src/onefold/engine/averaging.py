@@ -1,4 +1,4 @@
-"""Whether averaging the members hurts: each of them, all together, and the network they are folded into."""
+"""Whether averaging the members hurts: compares each member, their ensemble, and the averaged network."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from onefold.ensemble import BatchEnsemble, Plain, collapse
 from onefold.metrics import Classification, log_mean_probabilities
 
 KEPT = ("acc", "nll", "ece")
-WORSE = 1.1  # times the members' mean NLL
-ERRORS = 2.0  # standard errors of an accuracy
+WORSE = 1.1  # an NLL above this multiple of the members' mean counts as worse
+ERRORS = 2.0  # an accuracy this many standard errors below the members' mean counts as worse
 REMEDY = "from Python, onefold.engine.reestimate.reestimate(net, batches of training images)"
 
 
@@ -30,14 +30,14 @@ def averaging_health(
     classes: int,
     world: World = ALONE,
 ) -> dict[str, Any]:
-    """ACC, NLL and ECE of each member, of their ensemble, of the collapsed network, and of that with BatchNorm
-    statistics re-estimated on `inputs`, those of training as training sees them, where there are any."""
+    """ACC, NLL and ECE of each member, of their ensemble, of the collapsed network, and of the collapsed network with
+    BatchNorm statistics re-estimated on `inputs` (augmented training inputs), if there are any."""
     members = [Classification(classes) for _ in range(student.members)]
     ensemble = Classification(classes)
     with torch.no_grad():
         for x, labels in loader.batches():
             for part, of_part in zip(x.chunk(student.members), labels.chunk(student.members), strict=True):
-                logits = student.at_rest(part)  # [M, B / M, K]: no more at once than the collapsed network has
+                logits = student.at_rest(part)  # [M, B / M, K]: needs no more memory than the collapsed network
                 for m, metrics in enumerate(members):
                     metrics.update(logits[m], of_part)
                 ensemble.update(log_mean_probabilities(logits), of_part)
@@ -67,7 +67,7 @@ def kept(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def hurts(network: dict[str, float], members: list[dict[str, float]], count: int) -> bool:
-    """The rule: a network is hurt whose NLL is more than 10% above the mean of the members', or whose accuracy is more
+    """The rule: averaging hurts if the network's NLL is more than 10% above the members' mean, or its accuracy more
     than two standard errors below theirs."""
     acc, nll = mean(members, "acc"), mean(members, "nll")
     error = math.sqrt(acc * (1 - acc) / count)
@@ -75,8 +75,7 @@ def hurts(network: dict[str, float], members: list[dict[str, float]], count: int
 
 
 def warning_of(health: dict[str, Any], split: str) -> str | None:
-    """A sentence with advice where averaging hurts, or where BatchNorm's running statistics do, of members and average
-    alike."""
+    """A warning with advice if averaging hurts, or if BatchNorm's running statistics hurt members and average alike."""
     members, count, again = health["members"], health["count"], health["collapsed_reestimated"]
     if not hurts(health["collapsed"], members, count):
         if again is None or not hurts(health["collapsed"], [again], count):

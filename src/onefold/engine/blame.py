@@ -1,4 +1,4 @@
-"""What torch says where inputs and a network do not fit, told of what was given and with what to do."""
+"""Turns torch's errors about inputs that do not fit a network into errors that name the argument and a remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onefold.data import Loader
 
 @contextlib.contextmanager
 def blaming(name: str, x: Tensor, network: nn.Module) -> Iterator[None]:
-    """What torch says about inputs that do not fit a network, as a mistake in what was given."""
+    """Turns a RuntimeError inside into a ValueError about the argument `name`, whose network does not fit inputs x."""
     try:
         yield
     except RuntimeError as error:
@@ -26,7 +26,7 @@ def blaming(name: str, x: Tensor, network: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blaming_types(network: nn.Module, loaders: Mapping[str, Loader]) -> Iterator[None]:
-    """The same of inputs whose numbers are of another type than the network's, and of nothing else."""
+    """Does so only for inputs whose dtype differs from the network's weights; other errors pass unchanged."""
     try:
         yield
     except RuntimeError as error:
@@ -41,11 +41,11 @@ def blaming_types(network: nn.Module, loaders: Mapping[str, Loader]) -> Iterator
 
 
 def of_one_type(x: Tensor, network: nn.Module) -> str:
-    """What to do about inputs of another type than all weights; empty where they are of one."""
+    """What to do about inputs whose dtype differs from all weights; empty if some weights match."""
     types = {weight.dtype for weight in network.parameters() if weight.is_floating_point()}
     if not types or x.dtype in types or not x.is_floating_point():
         return ""
-    single = x.dtype == torch.float32  # in which networks are trained
+    single = x.dtype == torch.float32  # the dtype networks are trained in
     named = " and ".join(sorted(str(each) for each in types))
     return f"the weights are {named}: " + (
         "give the network in float32, network.float()" if single else "give x.float()"

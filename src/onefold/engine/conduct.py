@@ -1,4 +1,4 @@
-"""A whole run: from a job to its result, with a folder or without."""
+"""A whole run, from a job to its result, with or without a run folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from onefold.engine.untrained import untrained_note
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder, teachers_hash
 
-COPIES = 10  # of the weights that a run holds on the disk at most: old and new checkpoints with momenta, the model
+COPIES = 10  # of the weights a run has on disk at most: old and new checkpoints with momenta, and the model
 
 
 def conduct(
@@ -41,7 +41,7 @@ def conduct(
     progress: Progress | None = None,
     log: str | None = None,
 ) -> Result:
-    """A whole run, as `conducting` does it, by itself."""
+    """Runs `conducting` to the end."""
     return alone(conducting(job, run, recipe, about, progress, log), job.device)
 
 
@@ -53,10 +53,10 @@ def conducting(
     progress: Progress | None = None,
     log: str | None = None,
 ) -> Going[Result]:
-    """Trains, or goes on, or finds that all is done; evaluates the best network and keeps it. Yields after every step.
+    """Trains, resumes, or finds the run finished; evaluates and saves the best network. Yields after every step.
 
-    `recipe` is what was asked for and `about` what the folder is: both are recorded, and a folder in which they differ
-    is refused. With `log` "tensorboard" the folder gets event files, too.
+    `recipe` is the requested configuration and `about` describes the folder: both are recorded, and a folder that
+    records different ones is refused. With `log="tensorboard"` event files are written into the folder, too.
     """
     world = job.world
     progress = listening(progress, world.rank)
@@ -66,7 +66,7 @@ def conducting(
         placed(job.teachers, job.device),
         contextlib.closing(prepare(replace(job, say=noting(progress)))) as training,
     ):
-        if run is None or not world.first(lambda: run.started):  # else it has been told
+        if run is None or not world.first(lambda: run.started):  # a resumed run has been warned already
             look_at(training)
         if run is None:
             keeper = Keeper(None, world)
@@ -74,7 +74,7 @@ def conducting(
             tell_best(at, training, progress)
             return finish(training, at, keeper)
         recipe, about = recipe or {}, describe(training) | (about or {})
-        pack(training.state_dict())  # what cannot be stored is refused now
+        pack(training.state_dict())  # fails now, not at the first checkpoint, if the state cannot be stored
         if world.first(lambda: found_or_begun(run, recipe, about, job.device, COPIES * size_of(training.student))):
             progress.message(f"{run.path} is finished; nothing was changed")
             return finished_result(run, job.method, served_network(job.method, training.student, job.net), world)
@@ -91,7 +91,7 @@ def conducting(
 
 
 def tell_best(at: Position, training: Training, progress: Progress) -> None:
-    """Says which weights come out, where it is not the last ones."""
+    """Reports which epoch's weights are returned, if not the last one's."""
     if at.best is not None and at.best.epoch < training.job.settings.epochs:
         progress.message(
             f"the weights of epoch {at.best.epoch} of {training.job.settings.epochs} are taken, which did best on the "
@@ -100,7 +100,7 @@ def tell_best(at: Position, training: Training, progress: Progress) -> None:
 
 
 def look_at(training: Training) -> None:
-    """Says what may be a mistake in data and teachers, before anything is spent on them."""
+    """Warns of likely mistakes in the data and the teachers before any training."""
     job = training.job
     if not job.known:
         check_alike(job, training.classes)
@@ -110,7 +110,7 @@ def look_at(training: Training) -> None:
 
 
 def same_note(job: Job) -> str | None:
-    """A sentence about teachers that are one and the same."""
+    """A warning if some teachers have identical weights."""
     if job.teachers is None:
         return None
     members: dict[str, list[str]] = {}
@@ -128,7 +128,7 @@ def same_note(job: Job) -> str | None:
 def found_or_begun(
     run: RunFolder, recipe: dict[str, Any], about: dict[str, Any], device: torch.device, needed: int
 ) -> bool:
-    """Whether the run is finished; if not, its folder is ready. One of another recipe is refused."""
+    """Whether the run is finished; if not, prepares its folder. Refuses a folder with a different recipe."""
     if run.finished:
         run.check_same(recipe, about)
         return True
@@ -137,7 +137,7 @@ def found_or_begun(
 
 
 def describe(training: Training) -> dict[str, Any]:
-    """What a folder says about the run in it."""
+    """What a run folder records about its run."""
     job = training.job
     return {
         "method": job.method.name,
@@ -155,19 +155,19 @@ def describe(training: Training) -> dict[str, Any]:
 
 
 def describe_optimizer(optimizer: Optimizer) -> dict[str, Any]:
-    """Its class and what each of its groups is told."""
+    """Its class and the settings of each parameter group."""
     told = [{k: v for k, v in group.items() if k not in ("params", *HOW)} for group in optimizer.param_groups]
     groups = [{k: repr(float(v) if isinstance(v, Tensor) else v) for k, v in group.items()} for group in told]
     return {"class": type(optimizer).__name__, "groups": groups}
 
 
 def fingerprint(teachers: Teachers | SpreadTeachers, world: World) -> str:
-    """A hash of all weights, wherever they are held: teachers that were trained anew are other teachers."""
+    """A hash of all weights, whichever process holds them: retrained teachers count as different teachers."""
     return teachers_hash(weight_hashes(teachers, world))
 
 
 def weight_hashes(teachers: Teachers | SpreadTeachers, world: World) -> list[str]:
-    """Of each teacher."""
+    """A hash of each teacher's weights, in order."""
     if isinstance(teachers, Teachers):
         return [weights_hash(network) for network in teachers.networks]
     own = [] if teachers.own is None else [weights_hash(network) for network in teachers.own.networks]
@@ -175,5 +175,5 @@ def weight_hashes(teachers: Teachers | SpreadTeachers, world: World) -> list[str
 
 
 def size_of(module: nn.Module) -> int:
-    """Bytes of a module's state."""
+    """The size of a module's state dict in bytes."""
     return sum(value.nbytes for value in module.state_dict().values())

@@ -1,4 +1,4 @@
-"""Where to compute."""
+"""Devices, precision, and random state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 
 def device_named(name: str | torch.device) -> torch.device:
-    """The device of a name; "auto" is a GPU where there is one."""
+    """The device with this name; "auto" is a GPU if there is one."""
     cuda = torch.cuda.is_available()
     if name == "auto":
         return torch.device("cuda" if cuda else "cpu")
@@ -30,7 +30,7 @@ def device_named(name: str | torch.device) -> torch.device:
 
 
 def precision_on(device: torch.device, wanted: str) -> str:
-    """float32 or bf16; "auto" is bf16 on a GPU that has it."""
+    """float32 or bf16; "auto" is bf16 on a GPU that supports it."""
     if wanted != "auto":
         return wanted
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
@@ -38,7 +38,7 @@ def precision_on(device: torch.device, wanted: str) -> str:
 
 @contextlib.contextmanager
 def placed(module: nn.Module | None, device: torch.device) -> Iterator[None]:
-    """The module on the device inside, and back where it was outside."""
+    """Moves the module to the device inside, and back where it was on exit."""
     home = next((t.device for t in (*module.parameters(), *module.buffers())), None) if module is not None else None
     if module is None or home is None:
         yield
@@ -52,7 +52,7 @@ def placed(module: nn.Module | None, device: torch.device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def current(device: torch.device) -> Iterator[None]:
-    """Inside, what does not say where it is, such as a stream or a kernel of ours, is on this device."""
+    """Makes this the current CUDA device, on which streams and our own kernels are created by default."""
     if device.type != "cuda" or device.index is None:
         yield
         return
@@ -62,15 +62,15 @@ def current(device: torch.device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_randomness(device: torch.device) -> Iterator[None]:
-    """Global random numbers may be seeded and drawn inside, and stand as before outside."""
+    """Restores torch's global random state on exit, so that it may be seeded and drawn from inside."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield
 
 
 @contextlib.contextmanager
 def seeded(device: torch.device, seed: int) -> Iterator[None]:
-    """The same with a seed, for what may draw from Python's and NumPy's global random numbers, too."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 -- what users draw from
+    """Seeds torch, Python's `random` and NumPy inside, and restores all their global states on exit."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 -- users' code may draw from it
     try:
         with own_randomness(device):
             torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Teachers that perturbations cannot follow, found before training: a step up no gradient is no step."""
+"""Finds teachers without input gradients before training: with them, gradient-based perturbations would do nothing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def check_differentiable(job: Job, x: Tensor) -> None:
-    """Refuses teachers whose answers do not depend on the inputs as far as torch can see, where that is followed. A
-    gradient of zero is another thing: some examples have one."""
+    """If the perturbation needs the teachers' input gradients, refuses teachers whose outputs are detached from the
+    inputs in the autograd graph. A gradient of zero is accepted: some examples have one."""
     _, backward, _, _ = job.perturbation.passes
     if job.teachers is None or not backward:
         return
@@ -35,14 +35,14 @@ def check_differentiable(job: Job, x: Tensor) -> None:
 
 
 def without_gradient(networks: dict[int, nn.Module], x: Tensor) -> list[str]:
-    """A sentence about each of such networks."""
+    """A description of each network without an input gradient."""
     found = []
     for m, network in networks.items():
         who = f"teacher {m} ({type(network).__name__})"
         try:
             with torch.enable_grad():
                 answers = logits_of(network, x.detach().clone().requires_grad_())
-        except RuntimeError as error:  # NumPy, say, which refuses what has a gradient
+        except RuntimeError as error:  # for example from `.numpy()`, which refuses tensors that require a gradient
             found.append(f"{who} cannot be asked for one: {str(error).splitlines()[0]}")
             continue
         if not answers.requires_grad:

@@ -1,4 +1,4 @@
-"""How far apart the members are while they learn, and what the perturbation does to that: lines for the log."""
+"""Log records of the members' diversity during training, and of how the perturbation changes it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from onefold.engine.training import Job
 
 FEWEST, MOST = 64, 256  # images of each split
-NUMBERS = 1 << 23  # in the images that are kept: of large ones there are fewer
-SHARE = 0.01  # of the examples a run learns from: an image costs about as much to measure as to learn from
-LOOKS = 100  # in a run: a curve needs no more points
+NUMBERS = 1 << 23  # elements in the stored images at most: of large images there are fewer
+SHARE = 0.01  # of the examples a run trains on: measuring an image costs about as much as training on it
+LOOKS = 100  # measurements in a run: a curve needs no more points
 
 
 @dataclass(eq=False)
 class DiversityLog:
-    """Looks at the same images of train, val and test every so many epochs, with random numbers of its own.
+    """Measures diversity on the same images of train, val and test every few epochs, with its own random numbers.
 
-    Nothing that is trained or chosen depends on what it sees: of the test split the images alone are looked at.
+    Training and model selection do not depend on the results. It uses the images of the test split, but no labels.
     """
 
     job: Job
@@ -40,8 +40,8 @@ class DiversityLog:
     perturb: Perturbation | None
     count: int  # images of each split
     every: int
-    images: dict[str, Tensor] | None = None  # by split, read when they are first wanted
-    tdiv: float | None = None  # of the images as they are
+    images: dict[str, Tensor] | None = None  # by split, loaded on first use
+    tdiv: float | None = None  # TDiv of the unperturbed images
 
     def due(self, epoch: int) -> bool:
         return epoch % self.every == 0
@@ -49,8 +49,8 @@ class DiversityLog:
     def records(self, step: int, epoch: int) -> list[dict[str, Any]]:
         """Div of the members on every split, and how much the perturbation changes TDiv and SDiv on train.
 
-        Both are of all pairs of members, which is what a pair drawn by the perturbation gives on average. All
-        processes have to ask, in step; the training's random numbers stand as before.
+        Both are over all pairs of members, which is what a pair drawn by the perturbation gives on average. All
+        processes must call this together; the random state of training is restored afterwards.
         """
         job = self.job
         job.world.rest()
@@ -80,20 +80,20 @@ class DiversityLog:
         return {name: None if of is None else images_of(of, self.job, self.count, seed) for name, of in splits.items()}
 
     def pieces(self, x: Tensor) -> Sequence[Tensor]:
-        """As many at once as a step has: what fits into memory there fits here."""
+        """Pieces no larger than a training step's, so that they fit into memory."""
         optim = self.job.settings.optim
         pieces: Sequence[Tensor] = x.split(max(1, optim.batch_size // optim.accumulate))
         return pieces
 
     @torch.no_grad()
     def mean(self, ensemble: Ensemble | None, x: Tensor | None) -> float | None:
-        """Div of an ensemble, where it has members to compare and images to compare them on."""
+        """Mean Div of an ensemble; None if it has fewer than two members or there are no images."""
         if ensemble is None or ensemble.members < 2 or x is None:
             return None
         return float(torch.cat([diversity(ensemble(part)) for part in self.pieces(x)]).mean())
 
     def changes(self, x: Tensor, sdiv: float | None) -> dict[str, float | None]:
-        """Means over the images: TDiv and SDiv, and what moving the images adds to them."""
+        """Means over the images: TDiv and SDiv, and how much perturbing the images changes them."""
         assert self.perturb is not None
         teachers, student = self.job.teachers, self.student
         moved = torch.cat([self.perturb(part, teachers, student).detach() for part in self.pieces(x)])
@@ -109,7 +109,7 @@ class DiversityLog:
 
 
 def diversity_log(job: Job, student: AnyStudent, examples: int) -> DiversityLog | None:
-    """The log of a training, where it has anything to compare and was not told to leave it."""
+    """The diversity log of a training run; None if there is nothing to compare, or if it is turned off."""
     s, teachers = job.settings, 1 if job.teachers is None else job.teachers.members
     perturbs = job.perturbation.perturb is not none and max(teachers, student.members) > 1
     if s.diversity_every == 0 or not (perturbs or student.members > 1):
@@ -122,9 +122,9 @@ def diversity_log(job: Job, student: AnyStudent, examples: int) -> DiversityLog 
 
 
 def how_often(every: int | None, epochs: int, examples: int) -> tuple[int, int]:
-    """Images of each split, and epochs from one look to the next.
+    """The number of images of each split, and of epochs between measurements.
 
-    If nothing is said, so seldom that it looks at 1% of what the training learns from at most, and a hundred times.
+    By default, so few that they cost at most 1% of the examples trained on, and at most a hundred measurements.
     """
     count = min(MOST, max(FEWEST, int(SHARE * examples)))
     seldom = max(math.ceil(count / (SHARE * examples)), math.ceil(epochs / LOOKS))
@@ -133,7 +133,7 @@ def how_often(every: int | None, epochs: int, examples: int) -> tuple[int, int]:
 
 @torch.no_grad()
 def images_of(split: Split, job: Job, count: int, seed: int) -> Tensor | None:
-    """The same images every time, as evaluation sees them; None of a user's loader, whose draws are its own."""
+    """The same images every time, as evaluation sees them; None for a user's DataLoader, which cannot be sampled."""
     chosen = sample(split, count, seed)
     if chosen is None:
         return None

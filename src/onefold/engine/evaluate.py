@@ -1,4 +1,4 @@
-"""What a network answers for a split, and how good that is."""
+"""Predictions of a network on a split, and their metrics."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from onefold.run import RunFolder
 from onefold.types import Ensemble, Prediction
 
 Splits = dict[str, tuple[Tensor, Tensor]]  # labels [N] and log-probabilities [N, K]
-NUMBERS = 1 << 22  # worked on at once
+NUMBERS = 1 << 22  # elements processed at once
 
 
 @torch.no_grad()
 def measure(
     served: Ensemble, predict: Prediction, loader: Loader, classes: int, world: World = ALONE
 ) -> dict[str, float]:
-    """The metrics of a split, streamed; several processes share its batches, and their sums are added up."""
+    """The metrics on a split, streamed; several processes share its batches and merge their sums."""
     metrics: Classification | None = None
     for x, labels in loader.batches():
         metrics = metrics or Classification(classes, device=x.device)
@@ -46,17 +46,17 @@ def measure(
 
 @torch.no_grad()
 def answered(served: Ensemble, predict: Prediction, loader: Loader) -> Iterator[Answered]:
-    """Labels `[B]` and log-probabilities `[B, K]` in float32 on the host, batch after batch."""
+    """Labels `[B]` and log-probabilities `[B, K]` in float32 on the CPU, batch after batch."""
     for x, labels in loader.batches():
         yield labels.long().cpu(), predict(served(x)).float().cpu()
 
 
 def answers_of_all(served: Ensemble, predict: Prediction, loader: Loader, world: World) -> Answered | None:
-    """Labels `[N]` and log-probabilities `[N, K]` in the split's order, for the first of several processes; None for
-    the others.
+    """Labels `[N]` and log-probabilities `[N, K]` in the split's order in the first of several processes; None in the
+    others.
 
-    Each of them answers every so many batches, whole ones: the network sees each batch as it would in one process, so
-    that the bits are the same.
+    The processes take whole batches in turn: the network sees each batch as it would in a single process, so that the
+    results are bitwise the same.
     """
     batches = answered(served, predict, loader)
     if not shared(loader):
@@ -74,7 +74,7 @@ def answers_of_all(served: Ensemble, predict: Prediction, loader: Loader, world:
 
 
 def streamed(batches: Iterable[Answered], temperature: float | None) -> dict[str, float]:
-    """The metrics of answers that are looked at once; with a temperature `cnll` and `cece` at it, too."""
+    """The metrics of predictions in a single pass over them; with a temperature, also `cnll` and `cece` at it."""
     plain: Classification | None = None
     scaled: Classification | None = None
     for labels, logits in batches:
@@ -92,14 +92,14 @@ def streamed(batches: Iterable[Answered], temperature: float | None) -> dict[str
 
 
 def shared(loader: Loader) -> bool:
-    """Whether processes share a split's batches; a `DataLoader` of the user's is iterated by each of them, whole."""
+    """Whether processes share a split's batches; a user's `DataLoader` is iterated in full by each of them."""
     return not isinstance(loader, GivenLoader)
 
 
 def metrics_of(splits: dict[str, tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """The metrics of the test split, calibrated on the validation split; those of the latter where it is alone.
+    """The metrics on the test split, calibrated on the validation split; on the validation split if there is no test.
 
-    Logits are `[N, K]`, or `[M, N, K]` of members, whose probabilities are averaged.
+    Logits are `[N, K]`, or `[M, N, K]` for members, whose probabilities are averaged.
     """
     val = splits.get("val")
     if "test" not in splits:
@@ -111,8 +111,8 @@ def metrics_of(splits: dict[str, tuple[Tensor, Tensor]]) -> dict[str, float]:
 
 
 def evaluate_run(folder: Path | str, members: int | None = None) -> dict[str, float]:
-    """The metrics of a finished run from its predictions alone; of a folder of teachers, those of their ensemble, or of
-    that of the first `members`."""
+    """The metrics of a finished run, from its stored predictions alone; for a folder of teachers, those of the ensemble
+    of all of them or of the first `members`."""
     run = RunFolder(folder)
     if not run.started and not teacher_folders(run.path):
         raise ValueError(
@@ -120,13 +120,13 @@ def evaluate_run(folder: Path | str, members: int | None = None) -> dict[str, fl
             "('onefold evaluate' and 'onefold report' take folders that hold runs, too)"
         )
     if run.started:
-        run.result  # noqa: B018 -- refuses what is not finished
+        run.result  # noqa: B018 -- raises if the run is not finished
         return metrics_of(stored(run))
     return metrics_together(teachers_stored(run.path, members))
 
 
 def temperature_of(folder: Path | str) -> float | None:
-    """The temperature that `evaluate_run` has, by itself; None where there was no validation split."""
+    """The temperature that `evaluate_run` returns among its metrics; None if there is no validation split."""
     run = RunFolder(folder)
     runs = [run] if run.started else [RunFolder(path) for path in teacher_folders(run.path)]
     if not all(run.predictions_file("val").exists() for run in runs):
@@ -139,12 +139,12 @@ def temperature_of(folder: Path | str) -> float | None:
 
 
 def teacher_folders(folder: Path) -> list[Path]:
-    """Of every teacher in a folder, in their order."""
+    """The folders of all teachers in a folder, in order."""
     return sorted(folder.glob("teacher-*"), key=lambda p: (len(p.name), p.name))
 
 
 def teachers_stored(folder: Path, members: int | None = None) -> list[Splits]:
-    """The predictions of every teacher in a folder, or of the first `members`, in their order."""
+    """The stored predictions of all teachers in a folder, or of the first `members`, in order."""
     each = []
     asked = teacher_folders(folder) if members is None else [run.path for run in teacher_runs(folder, members)]
     for path in asked:
@@ -159,9 +159,10 @@ def teachers_stored(folder: Path, members: int | None = None) -> list[Splits]:
 
 
 def metrics_together(each: Sequence[Splits]) -> dict[str, float]:
-    """The metrics of the ensemble of networks whose predictions are stored, as `metrics_of` has them.
+    """The metrics, as of `metrics_of`, for the ensemble of networks whose predictions are stored.
 
-    The test split is gone through in pieces, and of the validation split the ensemble's answers alone are kept.
+    To save memory, the test split is processed in pieces, and for the validation split only the ensemble's predictions
+    are kept.
     """
     if "test" not in each[0]:
         labels = each[0]["val"][0]
@@ -183,13 +184,13 @@ def joint(each: Sequence[Splits], split: str) -> Tensor:
 
 
 def rows_of(examples: int, width: int) -> Iterator[slice]:
-    """Pieces of so many examples as make a few million numbers of that width."""
+    """Slices of the examples, each small enough that rows of `width` elements come to a few million."""
     rows = max(1, NUMBERS // max(1, width))
     return (slice(begin, begin + rows) for begin in range(0, examples, rows))
 
 
 def stored(run: RunFolder) -> Splits:
-    """Labels and log-probabilities of every split in a run's folder."""
+    """Labels and log-probabilities of every split stored in a run's folder."""
     found = {split: run.predictions(split) for split in ("val", "test")}
     if not any(found.values()):
         raise ValueError(f"{run.path}: expected predictions of a val or test split, got none; give them when it is run")

@@ -1,4 +1,4 @@
-"""Recipes carried out: teachers, and students of teachers."""
+"""Runs recipes: trains teachers, and distills students from them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from onefold.perturb import PIXELS, InputSpace
 from onefold.recipe import Recipe, to_dict
 from onefold.run import RunFolder, check_places, check_room
 
-SPLIT_SEED = 0  # what is held out for validation belongs to the data, not to a run: all networks share it
+SPLIT_SEED = 0  # the validation split belongs to the data, not to a run: all networks share it
 
 
 def train_teachers(
@@ -48,11 +48,11 @@ def train_teachers(
     progress: Progress | None = None,
     log: str | None = None,
 ) -> list[Result]:
-    """Trains M networks with labels into `folder/teacher-0`, ...; some of them with `members`.
+    """Trains M networks with labels into `folder/teacher-0`, ..., or only those listed in `members`.
 
-    Each has a seed of its own, made of the recipe's and its number, so that it comes out the same whoever else is
-    trained. Those that are finished are left as they are: with more members than before the others are added, with
-    fewer nothing is taken away.
+    Each has its own seed, derived from the recipe's seed and its number, so that it comes out the same whichever others
+    are trained. Finished ones are left alone: with more members than before the missing ones are added, and with fewer
+    nothing is removed.
     """
     check_log(log, folder)
     chosen = list(range(recipe.members)) if members is None else list(members)
@@ -105,14 +105,14 @@ def train_teachers(
             done[m] = alone(going[m], device)
     if apart:
         world.wait()
-        # In networks that were made at the beginning: the user's own file may have been edited since.
+        # Loaded into copies of the network made at the start: the user's file may have been edited since.
         method = method_named("supervised")
         done |= {m: finished_result(runs[m], method, copy.deepcopy(net), world) for m in todo}
     return [result for result in done.values() if result is not None]
 
 
 def seed_note(recipe: Recipe, source: Source, device: torch.device) -> str | None:
-    """A sentence about a network of the user's own with the same weights whatever the seed."""
+    """A warning if a user's network starts with the same weights whatever the seed."""
     if recipe.members < 2 or not is_own(recipe.network):
         return None
     first, second = (network_for(recipe, source, teacher_seed(recipe, m), device) for m in range(2))
@@ -130,7 +130,7 @@ def teacher_seed(recipe: Recipe, member: int) -> int:
 
 
 def side_by_side(recipe: Recipe, source: Source, device: torch.device, *, student: bool) -> int:
-    """How many of a recipe's runs share a device."""
+    """How many of a recipe's runs to interleave on a device."""
     room = room_on(device)
     if room is None:
         return 1
@@ -149,7 +149,7 @@ def teaching(
     progress: Progress,
     log: str | None = None,
 ) -> Going[Result]:
-    """One teacher, step by step."""
+    """Trains one teacher, yielding after every step."""
     method, perturbation = method_named("supervised"), perturbation_named("none")
     about = {"kind": "teacher", "member": member}
     job = job_of(recipe, source, method, perturbation, None, teacher_seed(recipe, member), device, world)
@@ -165,7 +165,7 @@ def distill_run(
     progress: Progress | None = None,
     log: str | None = None,
 ) -> Result:
-    """Trains the recipe's student on the first M teachers in a folder that `train_teachers` has filled."""
+    """Trains the recipe's student on the first M teachers in a folder written by `train_teachers`."""
     run = distilling(recipe, folder, teachers_folder, source=source, progress=progress, log=log)
     return alone(run, device_here(recipe.device, world_here()))
 
@@ -179,7 +179,7 @@ def distilling(
     progress: Progress | None = None,
     log: str | None = None,
 ) -> Going[Result]:
-    """The same, step by step."""
+    """`distill_run`, yielding after every step."""
     check_log(log, folder)
     world = world_here()
     progress = listening(progress, world.rank)
@@ -206,7 +206,7 @@ def distilling(
 
 
 def described(recipe: Recipe, source: Source) -> dict[str, Any]:
-    """What a folder says about the data and the network, so that the network can be built again."""
+    """What a run folder records about the data and the network, so that the network can be rebuilt."""
     return {
         "data": recipe.data.source,
         "network": recipe.network,
@@ -218,7 +218,7 @@ def described(recipe: Recipe, source: Source) -> dict[str, Any]:
 
 
 def places(recipe: Recipe) -> dict[str, Any]:
-    """Where the data and a network of the user's own lie now."""
+    """Where the data and a user's network are now."""
     return {"data_place": place_of(recipe.data.source)} | identity(recipe.network)
 
 
@@ -232,7 +232,7 @@ def job_of(
     device: torch.device,
     world: World,
 ) -> Job:
-    """One network of a recipe."""
+    """The job of training one of a recipe's networks."""
     return Job(
         method=method,
         perturbation=perturbation,
@@ -252,13 +252,13 @@ def job_of(
 
 
 def network_for(recipe: Recipe, source: Source, seed: int, device: torch.device) -> nn.Module:
-    """With the weights that it begins with."""
+    """The recipe's network with its initial weights."""
     with seeded(device, draw_seed("network", seed)):
         return build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
 
 
 def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progress, world: World) -> Result | None:
-    """The result of a finished run, without a look at the data; a folder of another recipe is refused."""
+    """The result of a finished run, without reading the data, or None; refuses a folder with a different recipe."""
 
     def read() -> dict[str, Any] | None:
         run.check_same(to_dict(recipe), run.about | about | places(recipe))
@@ -268,14 +268,14 @@ def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progr
     if recorded is None:
         return None
     progress.message(f"{run.path} is finished; nothing was changed")
-    net, example = network_of(recorded | identity(recipe.network))  # the file as it was given now, which may have moved
+    net, example = network_of(recorded | identity(recipe.network))  # the file may have moved: use its place given now
     method = method_named(recorded["method"])
     served = served_network(method, method.student(net, recorded["members"], example))
     return finished_result(run, method, served, world)
 
 
 def loaded(recipe: Recipe, world: World) -> Source:
-    """The recipe's data; of several processes the first one fetches them."""
+    """The recipe's data; of several processes the first loads, and if need be downloads, them first."""
     data = recipe.data
     options: dict[str, Any] = {"download": data.download, "skip_unreadable": data.skip_unreadable}
     return world.in_turn(lambda: load(data.source, data.root, seed=SPLIT_SEED, **options))
@@ -293,7 +293,7 @@ def augmentation_of(recipe: Recipe, source: Source) -> Augmentation | None:
 
 
 def space_of(source: Source) -> InputSpace:
-    """Pixels, or a step for each feature as large as a tenth of its deviation. Images on another scale are refused
-    where they would be perturbed."""
+    """Pixels or, for features, a step of a tenth of each feature's standard deviation. Images on another scale are
+    refused later if they would be perturbed."""
     train = source.train
     return InputSpace.of(train.x) if isinstance(train, Arrays) and not train.images and train.x.dim() != 4 else PIXELS

@@ -1,4 +1,4 @@
-"""Answers that are kept: in memory while they are few, in a file that the system clears away once they are many."""
+"""Stores predictions: in memory while there are few, in a temporary file once there are many."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 HELD = 1 << 28  # bytes of log-probabilities that stay in memory
-Answered = tuple[Tensor, Tensor]  # labels [B] and log-probabilities [B, K] in float32, on the host
+Answered = tuple[Tensor, Tensor]  # labels [B] and log-probabilities [B, K] in float32, on the CPU
 
 
 class Kept:
-    """Labels and log-probabilities, batch after batch.
+    """Collects labels and log-probabilities, batch after batch.
 
-    No tensor of a later batch is held: small ones among the many large ones that come and go would keep the allocator
-    from using their room again, and memory would grow all the same.
+    It copies into byte buffers and keeps no tensors: small ones scattered among the many large ones that come and go
+    would keep the allocator from reusing their memory, so that usage would grow anyway.
     """
 
     def __init__(self) -> None:
@@ -35,29 +35,29 @@ class Kept:
             return
         self.logits += content.tobytes()
         if len(self.logits) > HELD:
-            self.file = tempfile.TemporaryFile()  # noqa: SIM115 -- closed when all is in it
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115 -- closed in `joined`
             self.file.write(self.logits)
             self.logits = bytearray()
 
     def joined(self) -> Answered:
-        """Labels `[N]` and log-probabilities `[N, K]`; those in the file come into memory where they are looked at."""
+        """Labels `[N]` and log-probabilities `[N, K]`, the latter memory-mapped if they are in the file."""
         labels = over(self.labels, torch.long)
         shape = self.rows, self.classes
         if self.file is None:
             return labels, over(self.logits, torch.float32).view(shape)
         self.file.flush()
         with self.file:
-            # Copied on writing: torch wants what it could write to.
+            # Copy-on-write, because torch wants a writable array.
             return labels, torch.from_numpy(np.memmap(self.file, np.float32, "c", 0, shape))
 
 
 def over(content: bytearray, dtype: torch.dtype) -> Tensor:
-    """A tensor over bytes, of which there may be none: torch's own function refuses that."""
+    """A tensor that shares memory with `content`, which may be empty: torch.frombuffer refuses that."""
     return torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
 
 
 def kept(batches: Iterable[Answered]) -> Answered:
-    """All batches, one after the other."""
+    """All batches, concatenated."""
     found = Kept()
     for labels, logits in batches:
         found.add(labels, logits)

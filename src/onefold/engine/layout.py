@@ -1,7 +1,7 @@
-"""How images and weights lie in memory during a training: channels innermost, where a step takes that.
+"""The memory format of images and weights in training: channels-last ("innermost"), if a training step works with it.
 
-Convolutions and norms are faster so, on a GPU and on a CPU. But whatever has a part in a step may look at how its
-tensors lie: `x.view(len(x), -1)` behind a convolution is an error where channels are innermost. So a step is tried.
+Convolutions and norms are faster in channels-last, on GPUs and CPUs. But any code in a step may depend on the memory
+format: `x.view(len(x), -1)` after a convolution is an error in channels-last. So a step is tried first.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from onefold.fast.tf32 import tf32
 from onefold.methods import AnyStudent
 
 OUTERMOST, INNERMOST = torch.contiguous_format, torch.channels_last
-SLOWER = (nn.InstanceNorm2d, nn.LocalResponseNorm)  # with channels innermost, on a CPU
+SLOWER = (nn.InstanceNorm2d, nn.LocalResponseNorm)  # layers that are slower in channels-last on a CPU
 
-TakeStep = Callable[[Any, torch.memory_format], object]  # of a student
+TakeStep = Callable[[Any, torch.memory_format], object]  # runs a training step with a copy of the student
 
 
 def innermost(x: Tensor) -> Tensor:
-    """Images with their channels innermost; what is no image stays as it is."""
+    """Images in channels-last; anything that is not 4-dimensional is returned unchanged."""
     return x.contiguous(memory_format=INNERMOST) if x.dim() == 4 else x
 
 
 def lay_out(module: nn.Module, layout: torch.memory_format = INNERMOST) -> None:
-    """Weights of convolutions with their channels innermost, or outermost again."""
+    """Converts convolution weights, in place, to channels-last or back to contiguous."""
     for parameter in module.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=layout)
 
 
 def layout_of(module: nn.Module) -> torch.memory_format:
-    """How somebody gave their network."""
+    """The memory format of a network's convolution weights."""
     images = [p for p in module.parameters() if p.dim() == 4 and not p.is_contiguous()]
     return INNERMOST if any(p.is_contiguous(memory_format=INNERMOST) for p in images) else OUTERMOST
 
@@ -55,10 +55,11 @@ def layout_for(
     say: Callable[[str], None],
     world: World = ALONE,
 ) -> torch.memory_format:
-    """Innermost where the student and all teachers answer the same so, and a whole step goes through; in all processes.
+    """Channels-last if, in all processes, the student and all teachers give the same outputs with it and a whole
+    training step runs; otherwise contiguous.
 
-    `step` takes one with a copy of the student. Several processes try the student alone: a step has collectives, and
-    where one of them fails the others would wait.
+    `step` runs a step with a copy of the student. With several processes only the student's own forward and backward
+    are tried: a step contains collectives, so that if it failed in one process the others would hang.
     """
     own = teachers.own if isinstance(teachers, SpreadTeachers) else teachers
     networks = [] if own is None else list(own.networks)[: 1 if own.alike else None]
@@ -77,7 +78,7 @@ def layout_for(
         reason = refusal("a step", partial(of_step, other, take, INNERMOST), x.device)
         refused = bool(reason)
         if refused and refusal("a step", partial(of_step, other, take, OUTERMOST), x.device):
-            reason = ""  # it fails either way, and the training will say why
+            reason = ""  # the step fails in both formats, and training itself will say why
     let_go(other)
     found = world.collected((refused, reason))
     for told in [told for _, told in found if told][:1]:
@@ -86,18 +87,19 @@ def layout_for(
 
 
 def refusal(who: str, ask: Callable[[], bool], device: torch.device) -> str:
-    """Why somebody cannot have channels innermost; empty where they can. Nobody else sees that numbers were drawn."""
+    """Why `who` cannot use channels-last; empty if it can. Random number generators are left as they were."""
     try:
         with seeded(device, 0), tf32(False):
             reason = "" if ask() else "its answers differ"
-    except Exception as error:  # whatever they do that looks at its memory
+    except Exception as error:  # code that depends on the memory format may raise anything
         reason = str(error).strip().split("\n")[0] or type(error).__name__
     return f"{who} cannot have channels innermost in memory, which would be faster: {reason}" if reason else ""
 
 
 @torch.no_grad()
 def of_student(other: AnyStudent, x: Tensor) -> bool:
-    """Whether a copy of a student answers the same with its weights laid out, as they are from here on."""
+    """Whether a copy of the student gives the same outputs in channels-last (or random ones, which cannot be compared).
+    The copy's weights stay in channels-last."""
     fill_zeros(other)
     ask = partial(drawn, other.at_rest)
     expected, again = ask(x), ask(x, seed=1)
@@ -107,7 +109,8 @@ def of_student(other: AnyStudent, x: Tensor) -> bool:
 
 @torch.no_grad()
 def of_teacher(network: nn.Module, x: Tensor) -> bool:
-    """Whether a teacher answers the same; and has a gradient, as perturbations ask for."""
+    """Whether a teacher gives the same outputs (or random ones) for channels-last inputs. Also computes its input
+    gradient, which perturbations need: if that fails, it raises."""
     ask = partial(drawn, partial(logits_of, network))
     expected = ask(x)
     if x.is_floating_point():
@@ -120,14 +123,15 @@ def of_teacher(network: nn.Module, x: Tensor) -> bool:
 
 
 def drawn(network: Callable[[Tensor], Tensor], x: Tensor, seed: int = 0) -> Tensor:
-    """Answers of a network that may draw numbers. On maps it draws in the order of the memory: such answers differ."""
+    """Outputs from a given seed. A network that draws random feature maps fills them in memory order, so its outputs
+    differ between memory formats."""
     torch.manual_seed(seed)
     return network(x).float()
 
 
 def of_step(other: AnyStudent, take: TakeStep, layout: torch.memory_format) -> bool:
     lay_out(other, layout)
-    other.zero_grad()  # of a step before, which lie as that one had them
+    other.zero_grad()  # gradients of an earlier trial have that trial's memory format
     take(other.train(), layout)
     return True
 
@@ -137,6 +141,6 @@ def differentiate(x: Tensor, student: AnyStudent, layout: torch.memory_format) -
 
 
 def let_go(module: nn.Module) -> None:
-    """Gives a copy's memory back: a student and its twin know each other, so that Python alone would take its time."""
+    """Frees a copy's memory now: student and twin form a reference cycle, which Python would collect only later."""
     for parameter in module.parameters():
         parameter.grad, parameter.data = None, parameter.data.new_empty(0)

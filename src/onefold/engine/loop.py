@@ -1,4 +1,4 @@
-"""The loop: every method, from the first step or from a checkpoint to the last."""
+"""The training loop of every method, from the first step or a checkpoint to the last step."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ ODD = "NaN or infinite"
 
 @dataclass
 class Best:
-    """The evaluation with the highest accuracy, of equal ones with the lowest NLL, of such the first.
+    """The evaluation with the highest accuracy; ties are broken by the lowest NLL, then by the earliest step.
 
-    A small validation split has many equal ones, the first of them long before the network has learned.
+    A small validation split has many ties in accuracy, the first of them long before the network has converged.
     """
 
     step: int
     epoch: int
     acc: float
-    nll: float | None = None  # unknown in checkpoints from before it was looked at
+    nll: float | None = None  # None in old checkpoints, which did not store it
 
     def beaten_by(self, acc: float, nll: float) -> bool:
         return acc > self.acc or (acc == self.acc and self.nll is not None and nll < self.nll)
@@ -42,18 +42,18 @@ class Best:
 
 @dataclass
 class Position:
-    """Where a training stands."""
+    """How far training has come."""
 
-    step: int = 0  # steps done
+    step: int = 0  # completed steps
     seconds: float = 0.0
     best: Best | None = None
 
 
 def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Position]:
-    """Trains to the end, and yields after every step, so that several runs can share a device: True where it is about
-    to wait for it.
+    """Trains to the end, yielding after every step so that several runs can share a device; yields True when the next
+    thing it does is wait for the device.
 
-    Stops with `Interrupted` on a signal, and with `Diverged` on a loss that is not finite.
+    Raises `Interrupted` on a signal, and `Diverged` on a non-finite loss.
     """
     settings, world, steps = training.job.settings, training.job.world, len(training.train)
     total = settings.epochs * steps
@@ -84,14 +84,14 @@ def fit(training: Training, keeper: Keeper, progress: Progress) -> Going[Positio
             yield True
             end_epoch(training, keeper, watch, at, epoch + 1)
             stop_if_asked(training, keeper, wish, at.step, total)
-            yield at.step == total  # what follows the last epoch is evaluated and written, too
-            if at.step == total:  # others may have gone ahead meanwhile, and been asked to stop with this one
+            yield at.step == total  # after the last epoch comes the final evaluation, which also waits for the device
+            if at.step == total:  # other runs may have run meanwhile, and all may have been asked to stop
                 stop_if_asked(training, keeper, wish, at.step, total)
     return at
 
 
 def end_epoch(training: Training, keeper: Keeper, watch: Watch, at: Position, epoch: int) -> None:
-    """What comes between two epochs: an evaluation where one is due, a line, a look at the members, a checkpoint."""
+    """After each epoch: an evaluation and a diversity record if due, a log line, and a checkpoint."""
     settings, measured = training.job.settings, None
     due = evaluated(epoch, settings.epochs, settings.eval_every, settings.eval_last)
     if training.val is not None and due:
@@ -115,7 +115,7 @@ def check_length(found: int, steps: int) -> None:
 
 
 def resume(training: Training, keeper: Keeper, losses: Losses, progress: Progress, total: int) -> Position:
-    """The position of the last checkpoint, with everything else put back as it was; the start where there is none."""
+    """Restores the last checkpoint and returns its position; the start if there is none."""
     state = keeper.load_last()
     if state is None:
         return Position()
@@ -127,7 +127,8 @@ def resume(training: Training, keeper: Keeper, losses: Losses, progress: Progres
 
 
 def one_step(training: Training, x: Tensor, labels: Tensor, losses: Losses, step: int, keeper: Keeper) -> Tensor:
-    """The step; where values can be looked at, an objective refuses logits that are not finite by itself."""
+    """Takes one step. If the objective refuses its inputs (it checks values only on a CPU), finds the cause: the data,
+    divergence, or something else."""
     try:
         return training.step(x, labels)
     except ValueError as error:
@@ -139,7 +140,7 @@ def one_step(training: Training, x: Tensor, labels: Tensor, losses: Losses, step
 
 
 def evaluate(training: Training, keeper: Keeper, at: Position, epoch: int) -> dict[str, float]:
-    """Measures what would be served now, and keeps it where it is the best so far."""
+    """Measures what would be served now, and saves it if it is the best so far."""
     refuse_broken(training, keeper, at.step)
     assert training.val is not None
     method = training.job.method
@@ -160,7 +161,7 @@ def evaluate(training: Training, keeper: Keeper, at: Position, epoch: int) -> di
 
 
 def save(training: Training, keeper: Keeper, losses: Losses, at: Position, pace: Pace) -> None:
-    """Replaces the last checkpoint, by a good one only."""
+    """Replaces the last checkpoint, unless the losses or weights are not finite."""
     check_finite(losses, at.step, keeper.last)
     refuse_broken(training, keeper, at.step)
     at.seconds = pace.seconds()
@@ -176,7 +177,7 @@ def answers_finite(ensemble: Ensemble, inputs: Iterable[Tensor]) -> bool:
 
 
 def refuse_inputs(reason: str, inputs: Iterable[Tensor]) -> None:
-    """Blames the inputs where they are to blame, and not the network they broke."""
+    """Raises an error about the inputs if they are not finite, rather than blaming the network."""
     if not all(bool(x.isfinite().all()) for x in inputs):
         raise ValueError(f"{reason}; mend the data, or leave those examples out")
 

@@ -1,4 +1,4 @@
-"""The losses of the last steps, kept on the device and looked at now and then; what to say when one is no number."""
+"""The losses of the last steps, buffered on the device and read now and then; the error for a non-finite one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from onefold.engine.optim.schedule import Rate
 
 
 class Diverged(RuntimeError):
-    """Training went where there are no numbers."""
+    """The loss, the weights or the outputs became NaN or infinite."""
 
 
 class Losses:
-    """As many losses, and rates, as lie between two looks: no step waits for the device."""
+    """A buffer of the losses and learning rates since the last log record, so that no step syncs with the device."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self.values = torch.zeros(size, device=device)
@@ -31,7 +31,7 @@ class Losses:
         self.rates.append(rate)
 
     def read(self) -> list[float]:
-        """What is in the buffer; waits for the device."""
+        """The buffered losses; syncs with the device."""
         read: list[float] = self.values[: len(self.rates)].tolist()
         return read
 
@@ -48,7 +48,8 @@ class Losses:
 
 
 def check_finite(losses: Losses, step: int, last: Callable[[], Path | None]) -> list[float]:
-    """The losses up to `step`; raises `Diverged` for the first that is not finite, with what `last` has kept."""
+    """The buffered losses up to `step`; raises `Diverged` for the first non-finite one. `last` returns the last good
+    checkpoint, for the message."""
     values = losses.read()
     for offset, (value, rate) in enumerate(zip(values, losses.rates, strict=True)):
         if not math.isfinite(value):
@@ -57,7 +58,7 @@ def check_finite(losses: Losses, step: int, last: Callable[[], Path | None]) -> 
 
 
 def weights_finite(module: torch.nn.Module) -> bool:
-    """Whether every weight and every statistic is a number; waits for the device."""
+    """Whether all parameters and buffers are finite; syncs with the device."""
     tensors = [t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point() and t.numel()]
     if not tensors:
         return True
@@ -69,8 +70,8 @@ def weights_finite(module: torch.nn.Module) -> bool:
 def diverged(step: int, what: str, rate: float, last: Path | None) -> Diverged:
     kept = f"the last good checkpoint is {last}" if last is not None else "there is no checkpoint yet"
     where = "" if last is None else "; in another folder"
-    # The loss is tau^2 times a cross-entropy, and weights times factors: without norms a lower rate often learns too
-    # little before it is low enough.
+    # The loss is tau^2 times a cross-entropy, and weights are multiplied by factors: without normalisation layers, a
+    # learning rate low enough not to diverge often learns too little.
     return Diverged(
         f"step {step}: {what} (learning rate {rate:.3g}); {kept}. "
         "Clip the gradient (clip=1.0, on the command line --optim.clip 1), which networks without BatchNorm may need; "

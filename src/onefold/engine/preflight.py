@@ -1,4 +1,4 @@
-"""Mistakes in what a training is given, found before its first step."""
+"""Checks of everything a training run is given, before its first step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXAMPLES = 8
 def example_of(
     split: Split, augment: Augmentation | None, device: torch.device, name: str = "train"
 ) -> tuple[Tensor, Tensor]:
-    """The first examples of a split, as the network will see them."""
+    """The first examples of a split, as evaluation sees them."""
     check_finite_inputs(name, split)
     loader = loader_for(split, EXAMPLES, train=False, augment=augment, device=device, workers=0)
     for x, labels in loader.batches():
@@ -42,7 +42,7 @@ def example_of(
 
 
 def check_finite_inputs(name: str, split: Split) -> None:
-    """Refuses arrays in which a value is not finite, each example by its index."""
+    """Refuses arrays with non-finite values, listing the indices of the examples."""
     if not isinstance(split, Arrays) or not split.x.is_floating_point():
         return
     odd = (~split.x.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
@@ -54,7 +54,8 @@ def check_finite_inputs(name: str, split: Split) -> None:
 
 
 def check_loaders(job: Job) -> None:
-    """Refuses a `DataLoader` of the user's that gives every process the same batches, or only some for evaluation."""
+    """Refuses a user's `DataLoader` that gives every process the same training batches, or only part of a split for
+    evaluation."""
     if job.world.size == 1:
         return
     size, rank = job.world.size, job.world.rank
@@ -76,7 +77,8 @@ def check_loaders(job: Job) -> None:
 
 
 def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tensor) -> int:
-    """Asks everybody once, without leaving a trace, and returns the number of classes."""
+    """Runs student, teachers and loss once without side effects, checks what they return, and returns the number of
+    classes."""
     if not any(parameter.requires_grad for parameter in student.parameters()):
         raise ValueError("net: expected weights to train, got none that require a gradient; do not freeze all of them")
     with torch.no_grad():
@@ -106,7 +108,7 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
 
 
 def check_weights(teachers: nn.Module) -> None:
-    """Refuses teachers whose weights are no tensors of numbers, by which a run knows them."""
+    """Refuses teachers with state that is not ordinary tensors, because a run identifies them by a hash of it."""
     for name, value in teachers.state_dict().items():
         if not isinstance(value, Tensor) or value.is_quantized:
             kind = "a quantised tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -117,7 +119,7 @@ def check_weights(teachers: nn.Module) -> None:
 
 
 def check_are_logits(name: str, answers: Tensor) -> None:
-    """Refuses probabilities, which a softmax would flatten once more."""
+    """Refuses probabilities, which another softmax would flatten."""
     rows = answers.float().flatten(0, -2)
     if rows.shape[-1] > 1 and bool((rows >= 0).all()) and bool(((rows.sum(-1) - 1).abs() < 1e-3).all()):
         raise ValueError(
@@ -127,7 +129,7 @@ def check_are_logits(name: str, answers: Tensor) -> None:
 
 
 def check_evaluated(job: Job, student: AnyStudent, classes: int) -> None:
-    """Asks the network about the first examples of the other splits, and not first when an epoch is over."""
+    """Runs the network on the first examples of val and test now, rather than failing after the first epoch."""
     for name, split in {"val": job.val, "test": job.test}.items():
         if split is None:
             continue
@@ -146,8 +148,8 @@ def check_evaluated(job: Job, student: AnyStudent, classes: int) -> None:
 
 
 def check_alike(job: Job, classes: int) -> None:
-    """Tells what may be a mistake in the splits of who gives them from Python; floats in memory that are certainly
-    prepared otherwise than those of train are refused."""
+    """Warns of likely mistakes in splits given from Python; refuses float arrays that are certainly preprocessed
+    differently from those of train."""
 
     def look() -> list[str]:
         given = {"train": job.train, "val": job.val, "test": job.test}
@@ -167,12 +169,12 @@ def check_alike(job: Job, classes: int) -> None:
 
 
 def images(split: Split) -> bool:
-    """Whether it is bytes, which mean the same in all splits."""
+    """Whether it holds uint8 images, whose scale is the same in all splits."""
     return isinstance(split, Arrays) and split.images
 
 
 def examples(split: Split, augment: Augmentation | None) -> Tensor | None:
-    """Some examples from all over a split, on the host; none of a `DataLoader`, whose first may all be of one kind."""
+    """Some examples from all over a split, on the CPU; None for a `DataLoader`, whose first may all be of one kind."""
     if isinstance(split, Arrays):
         return looked_at(split)
     some = sample(split, FEW)
@@ -182,7 +184,7 @@ def examples(split: Split, augment: Augmentation | None) -> Tensor | None:
 
 
 def check_labels_of(name: str, split: Split, classes: int) -> None:
-    """Refuses labels outside the classes where they can be known without reading everything."""
+    """Refuses labels outside the classes, if the labels can be had without reading every example."""
     labels = targets_of(split)
     if labels is not None:
         try:
@@ -192,14 +194,14 @@ def check_labels_of(name: str, split: Split, classes: int) -> None:
 
 
 def check_space(job: Job, x: Tensor) -> None:
-    """Refuses inputs that a perturbation cannot move or would clip: normalised images lie outside of [0, 1]."""
+    """Refuses inputs that a perturbation cannot move or would clip, such as normalised images outside [0, 1]."""
     if job.perturbation.perturb is not none:
         check_inputs(x, job.space)
-        job.space.check(x)  # on any device, once
+        job.space.check(x)  # also on a GPU, because this runs only once
 
 
 def check_smallest_batch(job: Job, student: AnyStudent, x: Tensor) -> None:
-    """Refuses a last batch of one example where BatchNorm could not normalise it."""
+    """Refuses batch sizes that leave a batch of one example, if BatchNorm could not normalise it."""
     optim, (count, batch, drop_last) = job.settings.optim, planned(job)
     if not batch:
         return
@@ -220,7 +222,7 @@ def check_smallest_batch(job: Job, student: AnyStudent, x: Tensor) -> None:
 
 
 def planned(job: Job) -> tuple[int, int, bool]:
-    """How many examples come in batches of what size, and whether a partial one is left out; zeros if unknown."""
+    """The number of examples, the batch size, and whether a partial batch is dropped; zeros if unknown."""
     if not isinstance(job.train, DataLoader):
         known = len(job.train) if hasattr(job.train, "__len__") else 0
         return known, job.settings.optim.batch_size if known else 0, job.settings.optim.drop_last

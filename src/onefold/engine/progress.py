@@ -1,4 +1,4 @@
-"""How the engine tells what it is doing."""
+"""How the engine reports its progress."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ LOG = logging.getLogger("onefold")
 
 
 class Progress(Protocol):
-    """Told about every long stage; a stage ends with done = total."""
+    """Receives reports on every long stage; a stage ends with done = total."""
 
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
-        """Steps done of all, the mean loss lately, the learning rate, examples a second."""
+        """Steps done and in total, the recent mean loss, the learning rate, and examples per second."""
 
     def message(self, text: str) -> None:
-        """A sentence worth reading."""
+        """A message for the user."""
 
 
 class Silent:
-    """Says nothing."""
+    """Reports nothing."""
 
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
         pass
@@ -30,8 +30,8 @@ class Silent:
 
 
 class Logged:
-    """Tells Python's logging, as `onefold`: sentences as INFO, which nobody sees who has not asked for it, and what may
-    be a mistake as WARNING, which Python shows by itself. The loop adds a line for each epoch, whoever listens."""
+    """Logs to Python's logger `onefold`: messages as INFO, which are hidden by default, and likely mistakes as WARNING,
+    which Python shows by default. The training loop itself logs a line per epoch, whatever progress is used."""
 
     def update(self, done: int, total: int, loss: float, lr: float, rate: float) -> None:
         pass
@@ -44,18 +44,18 @@ class Logged:
 
 
 def listening(progress: Progress | None, rank: int) -> Progress:
-    """Who is told: of several processes the first alone speaks, to the log where nobody else is given."""
+    """The progress to report to: the given one, or the log. Of several processes only the first reports."""
     return Silent() if rank else Logged() if progress is None else progress
 
 
 def noting(progress: Progress) -> Callable[[str], None]:
-    """Where sentences about what may be a mistake go: some listeners tell them from the others."""
+    """Where warnings about likely mistakes go: `progress.note` if it exists, else `progress.message`."""
     note: Callable[[str], None] = getattr(progress, "note", progress.message)
     return note
 
 
 def epoch_line(epoch: int, epochs: int, loss: float, val: dict[str, float] | None, seconds: float) -> str:
-    """What an epoch has brought, and how long the rest will take if it goes on like this."""
+    """One line about an epoch: loss, validation metrics, time so far, and an estimate of the time left."""
     measured = "" if val is None else f", val ACC {100 * val['acc']:.2f}% and NLL {val['nll']:.4f}"
     left = f", {duration(seconds / epoch * (epochs - epoch))} left" if epoch < epochs else ""
     return f"epoch {epoch} of {epochs}: loss {loss:#.4g}{measured}, {duration(seconds)} so far{left}"

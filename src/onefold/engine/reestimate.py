@@ -1,4 +1,4 @@
-"""BatchNorm statistics of weights that were not trained as they are, such as an average of members."""
+"""Re-estimates BatchNorm statistics for weights that were not themselves trained, such as an average of members."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def statistics_of(net: nn.Module) -> list[_BatchNorm]:
-    """The layers that hold running statistics."""
+    """The layers with running statistics."""
     return [m for m in net.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
 
 
 @torch.no_grad()
 def reestimate(net: nn.Module, inputs: Iterable[Tensor]) -> int:
-    """Replaces the running statistics by the mean over batches x_1, x_2, ... of what each layer sees; says of how many
-    examples.
+    """Replaces the running statistics by the mean over batches x_1, x_2, ... of what each layer sees; returns the
+    number of examples.
 
         mean <- sum_b n_b mean_b / sum_b n_b        var <- sum_b n_b var_b / sum_b n_b
 
-    n_b is the size of a batch, mean_b and var_b (unbiased) are over its examples and positions. BatchNorm alone is in
-    training mode, so that every layer sees what the layers before it make of a batch's own statistics, and nothing is
-    drawn (dropout). The network is left in evaluation mode. Inputs should be those of training with their augmentation:
-    with the statistics of images that are not cropped and mirrored, networks trained on such as are do badly.
+    n_b is the size of a batch; mean_b and var_b (unbiased) are over its examples and positions. Only BatchNorm layers
+    are in training mode, so that the layers before a layer normalise by the batch's own statistics, and dropout is off.
+    The network is left in evaluation mode. Inputs should be augmented training inputs: networks trained on cropped and
+    mirrored images do badly with the statistics of plain ones.
     """
     layers = statistics_of(net)
     before = [layer.momentum for layer in layers]
@@ -36,7 +36,7 @@ def reestimate(net: nn.Module, inputs: Iterable[Tensor]) -> int:
             layer.train()
         for x in inputs:
             if len(x) < 2:
-                continue  # a single example may have no variance
+                continue  # the variance of a single example may be undefined
             seen += len(x)
             for layer in layers:
                 layer.momentum = len(x) / seen

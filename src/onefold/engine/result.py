@@ -1,4 +1,4 @@
-"""The end of a run: the best network, what it answers, and how good that is."""
+"""The end of a run: the best network, its predictions and its metrics."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from onefold.metrics import fit_temperature, log_mean_probabilities
 from onefold.run import RunFolder
 from onefold.types import Ensemble, Prediction
 
-IMAGES = 10_000  # of the training split, for statistics of the averaged network
+IMAGES = 10_000  # training images for re-estimating the averaged network's BatchNorm statistics
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What came out of a run.
+    """The result of a run.
 
-    model: the network in evaluation mode; with LatentBE and plain students an ordinary one, of the class given.
-    metrics: of the test split, calibrated on the validation split; of the validation split where it is alone.
-    temperature: fitted on the validation split.
-    folder: where everything lies, if it was kept.
-    predict: the one answer, from the model's logits: what the metrics are of. `onefold.evaluate` and
+    model: the network in evaluation mode; for LatentBE and plain students an ordinary network of the original class.
+    metrics: on the test split, calibrated on the validation split; without a test split, on the validation split.
+    temperature: fitted on the validation split; None without one.
+    folder: the run folder; None if nothing was written.
+    predict: turns the model's logits into the prediction that the metrics are about. `onefold.evaluate` and
         `onefold.calibrated` take it from a result.
     """
 
@@ -49,8 +49,8 @@ class Result:
 
 
 def served_network(method: Method, student: AnyStudent, given: nn.Module | None = None) -> nn.Module:
-    """The module that is deployed: an ordinary network, or a student that is asked member by member. Its weights lie in
-    memory as those of the network that was given, or else contiguous, as other libraries write them to a file."""
+    """The module that is deployed: an ordinary network, or a student with members. Its weights have the memory format
+    of the `given` network, or else are contiguous, as other libraries need them to write them to a file."""
     served = method.serve(student)
     inner = served.net if isinstance(served, Plain) else served
     assert isinstance(inner, nn.Module), "what is served has weights"
@@ -60,12 +60,12 @@ def served_network(method: Method, student: AnyStudent, given: nn.Module | None 
 
 
 def finish(training: Training, at: Position, keeper: Keeper) -> Result:
-    """Writes the best network, its predictions and its metrics; result.json comes last and says that all is there."""
+    """Writes the best network, its predictions and metrics. result.json comes last: it marks the run as finished."""
     if at.best is not None:
         keeper.load_best(at.best.step, training.evaluated)
     method, world = training.job.method, training.job.world
     served, network = method.serve(training.evaluated), served_network(method, training.evaluated, training.job.net)
-    splits: dict[str, tuple[Tensor, Tensor]] = {}  # empty in all processes but the first
+    splits: dict[str, tuple[Tensor, Tensor]] = {}  # filled in the first process only
     for split, loader in {"val": training.val, "test": training.test}.items():
         found = None if loader is None else answers_of_all(served, method.predict, loader, world)
         if found is not None:
@@ -83,7 +83,7 @@ def keep(
     splits: dict[str, tuple[Tensor, Tensor]],
     health: dict[str, Any] | None = None,
 ) -> tuple[dict[str, float], float | None]:
-    """The metrics and the temperature, written down with the network and its predictions where there is a folder."""
+    """Computes the metrics and the temperature; with a run folder, writes them, the network and its predictions."""
     metrics = metrics_of(splits)
     temperature = fit_temperature(splits["val"][1], splits["val"][0]) if "val" in splits else None
     if run is not None:
@@ -97,13 +97,13 @@ def keep(
         run.log({"kind": "result"} | about | best | metrics)
         record = about | best | {"seconds": at.seconds, "metrics": metrics, "temperature": temperature}
         record |= {"val": metrics_of({"val": splits["val"]})} if "val" in splits else {}
-        run.write_json("result.json", record | {"weights": weights_hash(network)})  # by which its students know it
+        run.write_json("result.json", record | {"weights": weights_hash(network)})  # students identify it by this
     return metrics, temperature
 
 
 def health_of(training: Training, served: Ensemble) -> dict[str, Any] | None:
-    """Whether averaging hurts, where an average of members is what is served: on the validation split, or the test
-    split of who has no other, or what was learnt from."""
+    """Whether averaging hurts, if the average of members is what is served. Measured on the validation split, or else
+    the test split, or else training images."""
     student, job = training.evaluated, training.job
     if not isinstance(student, BatchEnsemble) or student.members < 2 or served.members > 1:
         return None
@@ -114,11 +114,11 @@ def health_of(training: Training, served: Ensemble) -> dict[str, Any] | None:
     split, loader = next(((name, of) for name, of in splits.items() if of is not None), ("", None))
     if loader is None:
         return None
-    # Statistics are those of images as training sees them: networks that know crops with black borders and mirrored
-    # images do badly with the statistics of whole ones.
+    # Statistics come from augmented images: networks trained on padded crops and mirrored images do badly with the
+    # statistics of plain ones.
     seen = None if some is None else loader_for(some, job.settings.optim.batch_size, train=True, **place)
     inputs = None if seen is None else (x for x, _ in seen.batches())
-    # Training images are gone through by each of several processes, whole.
+    # Each of several processes goes through all the training images by itself.
     found = averaging_health(student, loader, inputs, training.classes, ALONE if split == "train" else job.world)
     found |= {"split": split, "warning": warning_of(found, split)}
     if found["warning"] is not None:
@@ -127,7 +127,7 @@ def health_of(training: Training, served: Ensemble) -> dict[str, Any] | None:
 
 
 def finished_result(run: RunFolder, method: Method, network: nn.Module, world: World = ALONE) -> Result:
-    """The result of a method's finished run; `network` is one of its architecture, whose weights are replaced."""
+    """The result of a method's finished run. The run's weights are loaded into `network`, of the same architecture."""
 
     def read() -> tuple[dict[str, Tensor], dict[str, Any]]:
         load_network(run.model, network)

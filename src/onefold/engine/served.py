@@ -1,4 +1,4 @@
-"""What a finished run serves, built again from its folder."""
+"""Rebuilds what a finished run serves from its folder."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from onefold.types import Prediction
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """The network at rest, with the weights of model.safetensors under their keys.
+    """The network in evaluation mode, with the weights from model.safetensors under the same keys.
 
-    student: what the run's method makes of a fresh network, its factors not loaded.
-    predict: the one answer, from logits `[M, B, K]`.
-    example: inputs of the shape it takes; None where a network was given without.
+    student: the method's student of a fresh network; its factors are not loaded.
+    predict: combines logits `[M, B, K]` into one prediction.
+    example: inputs of a valid shape; None if the user gave a network without any.
     """
 
     network: nn.Module
@@ -31,12 +31,12 @@ class Served:
 
 
 def served_by(run: RunFolder, given: str = "", own: tuple[nn.Module, Tensor | None] | None = None) -> Served:
-    """A run that is not finished, or whose network cannot be built again, is refused with a sentence.
+    """What a run serves; an unfinished run, or one whose network cannot be rebuilt, is refused.
 
-    A file of the user's own may have moved to where the network `given` is. A network that was trained from Python is
-    not in its folder: `own` is one of its architecture, and inputs if there are any.
+    If the file that defines a user's network has moved, `given` says where it is. A run folder written from Python does
+    not record its network: `own` is then a network of that architecture, and optionally inputs for it.
     """
-    run.result  # noqa: B018 -- refuses what is not finished
+    run.result  # noqa: B018 -- raises if the run is not finished
     about = found_at(run.about, given)
     net, example = network_of(about) if own is None else (copy.deepcopy(own[0]).cpu(), own[1])
     method = method_named(about["method"])

@@ -1,4 +1,4 @@
-"""What a training is told beside its networks and its data."""
+"""The settings of a training run, apart from its networks and data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onefold.recipe import OptimRecipe, Recipe
 
 @dataclass(frozen=True)
 class Settings:
-    """All numbers of a training; `seed` is where every draw of it comes from."""
+    """All settings of a training run; every random number it draws derives from `seed`."""
 
     epochs: int
     seed: int = 0
@@ -19,20 +19,20 @@ class Settings:
     temperature: float = 4.0
     cap: float = 0.6
     precision: str = "auto"
-    """of products; "auto" is bf16 on a GPU that has it, and float32 elsewhere"""
+    """of matrix products and convolutions; "auto" is bf16 on a GPU that supports it, and float32 elsewhere"""
     compile: bool = False
     fast: bool = True
-    """a faster memory layout (channels innermost), on a CPU, too; on a GPU also networks rewritten into few kernels and
-    the whole step in one CUDA graph"""
+    """a faster memory format (channels-last), also on a CPU; on a GPU also networks rewritten into few kernels, and the
+    whole step in one CUDA graph"""
     eval_every: int = 1
     eval_last: int = 1
-    """epochs at the end that are evaluated each"""
+    """how many of the last epochs are all evaluated"""
     log_every: int = 50
-    """steps between two lines of metrics.jsonl, and between two looks at the losses"""
+    """steps between two lines of metrics.jsonl; losses are checked at least this often"""
     diversity_every: int | None = None
-    """epochs between two looks at the members' diversity; 0 for none, None for as often as costs little"""
+    """epochs between two records of the members' diversity; 0 for none, None for as often as costs little"""
     minutes: float = 10.0
-    """between checkpoints within an epoch"""
+    """minutes between checkpoints within an epoch"""
 
     def __post_init__(self) -> None:
         o = self.optim
@@ -69,7 +69,7 @@ class Settings:
 
 
 def settings_of(recipe: Recipe, seed: int) -> Settings:
-    """The settings of a recipe, for one of its networks: each has a seed of its own."""
+    """The settings of one of a recipe's networks, each of which has its own seed."""
     return Settings(
         epochs=recipe.epochs,
         seed=seed,

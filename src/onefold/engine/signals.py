@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a wish that the loop asks about between two steps."""
+"""Turns SIGINT and SIGTERM into a request to stop, which the loop polls between steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Interrupted(RuntimeError):
-    """The run was asked to stop, and has saved itself; `signal` says by what."""
+    """The run was asked to stop by `signal`, and has saved a checkpoint."""
 
     def __init__(self, message: str, signal: signal.Signals) -> None:
         super().__init__(message)
@@ -20,13 +20,13 @@ class Interrupted(RuntimeError):
 
 
 class Wish:
-    """Which signal asked to stop, if any did."""
+    """The signal that asked to stop, if any."""
 
     signal: signal.Signals | None = None
 
 
 class Listener:
-    """Notes the first SIGINT or SIGTERM for all runs that are going on; the second one acts as usual."""
+    """Records the first SIGINT or SIGTERM for all runs in progress; a second one takes its usual effect."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -52,7 +52,8 @@ class Listener:
         if os.getpid() == self.owner and self.wish.signal is None:
             self.wish.signal = signal.Signals(number)
         elif os.getpid() == self.owner or number == signal.SIGTERM:
-            # Asked twice; or a loader's worker that is to end. Ctrl-C in a terminal reaches workers too: they go on.
+            # A second signal, or SIGTERM in a data loader's worker process, which must end. Ctrl-C in a terminal also
+            # reaches the workers: they ignore it and go on.
             signal.signal(number, self.before[signal.Signals(number)] or signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
@@ -61,19 +62,19 @@ LISTENER = Listener()
 
 
 def ask_to_stop() -> None:
-    """The same wish without a signal: every run that is going on saves itself after its step, and stops."""
+    """Asks to stop without a signal: every run in progress saves a checkpoint after its current step, and stops."""
     if LISTENER.runs and LISTENER.wish.signal is None:
         LISTENER.wish.signal = signal.SIGTERM
 
 
 def asked_to_stop() -> bool:
-    """Whether the runs that are going on have been asked to."""
+    """Whether the runs in progress have been asked to stop."""
     return LISTENER.runs > 0 and LISTENER.wish.signal is not None
 
 
 @contextlib.contextmanager
 def interruptions(enabled: bool) -> Iterator[Wish]:
-    """Inside, a signal is a wish. Runs side by side share it, and may end in any order."""
+    """Inside, signals are recorded instead of raised. Interleaved runs share the record, and may end in any order."""
     if not enabled or threading.current_thread() is not threading.main_thread():
         yield Wish()
         return

@@ -1,4 +1,4 @@
-"""What runs for a batch, as one function: tensors in, a loss out."""
+"""One training step as a function: tensors in, a loss out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onefold.fast.streams import beside, given_back
 from onefold.types import Ensemble, Objective, Perturbation, Student
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # x [B, ...] and labels [B] to a scalar
-Step = Callable[[Tensor, Tensor], Tensor]  # the same, and the weights have moved
+Step = Callable[[Tensor, Tensor], Tensor]  # the same, and updates the weights
 
 
 def distillation_loss(
@@ -28,10 +28,10 @@ def distillation_loss(
     objective: Objective,
     perturb: Perturbation | None,
 ) -> Tensor:
-    """Perturb, ask the teachers without gradient, ask the student, compare.
+    """Perturbs the inputs, runs the teachers (without gradients) and the student on them, and applies the objective.
 
-    Randomness is drawn on the device of x and nothing waits for the host, so the whole function can be compiled into
-    one graph and captured.
+    Random numbers are drawn on the device of x and there are no device syncs, so the whole function can be compiled
+    into one graph and captured in a CUDA graph.
     """
     if perturb is not None:
         x = perturb(x, teachers, student)
@@ -49,12 +49,12 @@ def without_gradient(ensemble: Ensemble, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """A step in its two halves. Neither waits for anything, so that both can be captured."""
+    """A step in two halves. Neither syncs with the device, so that both can be captured."""
 
     differentiate: Step
-    """the loss; the gradients are left with the parameters"""
+    """computes the loss and leaves the gradients in the parameters"""
     update: Callable[[], None]
-    """the weights move, and so does their average"""
+    """updates the weights and their moving average"""
 
     def __call__(self, x: Tensor, labels: Tensor) -> Tensor:
         loss = self.differentiate(x, labels)
@@ -73,12 +73,13 @@ def training_step(
     gradients: Gradients | None = None,
     world: World = ALONE,
 ) -> TrainingStep:
-    """The loss, its gradient, the update of the weights and of their average.
+    """Forward, backward, and the update of the weights and of their moving average.
 
-    With `accumulate` the batch is worked through in that many parts, whose gradients add up to that of the whole: the
-    same but for rounding, for what BatchNorm sees, and for a perturbation, which draws anew for every part. Of several
-    processes each works on its part of the batch; after `world.summed`, gradients and loss are those of the whole.
-    `gradients` computes those of the convolutions' weights beside the rest of the backward pass.
+    With `accumulate` the batch is processed in that many parts, whose gradients add up to that of the whole batch. The
+    result is the same except for rounding, BatchNorm's statistics, and perturbations, which draw anew for every part.
+    Each of several processes works on its part of the batch; after `world.summed`, gradients and loss are those of the
+    whole batch. `gradients` computes the weight gradients of convolutions concurrently with the rest of the backward
+    pass.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
@@ -91,7 +92,7 @@ def training_step(
             autocast = torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16")
             with autocast, gradients_beside(gradients), given_back():
                 value = loss(part, answers)
-                if share != 1:  # on a GPU, a product with one is a kernel all the same, and so is its gradient
+                if share != 1:  # multiplying by one would still launch a kernel, and another in the backward pass
                     value = value * share
             value.backward()
             values.append(value.detach())

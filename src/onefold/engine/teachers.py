@@ -1,4 +1,4 @@
-"""Teachers from their run folders."""
+"""Loads teachers from their run folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onefold.engine.networks.named import doubt, found_at, network_of
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder
 
-PLACES = ("data_place", "network_content")  # by which data and a network are known, whatever a recipe calls them
+PLACES = ("data_place", "network_content")  # what identifies data and network, whatever name a recipe gives them
 
 
 def load_teachers(
@@ -29,9 +29,9 @@ def load_teachers(
     *,
     members: int | None = None,
 ) -> Teachers:
-    """The finished teachers `folder/teacher-0`, ...; the first `members` of them where that is given.
+    """The finished teachers `folder/teacher-0`, ..., or the first `members` of them.
 
-    `build` makes a network of a teacher's architecture, and is needed for networks that were trained from Python.
+    `build` makes a network of a teacher's architecture; it is needed for networks that were trained from Python.
     """
     return Teachers(load_networks(teacher_runs(folder, members), build))
 
@@ -39,7 +39,7 @@ def load_teachers(
 def load_networks(
     runs: Sequence[RunFolder], build: Callable[[RunFolder], nn.Module] | None = None, given: str = ""
 ) -> list[nn.Module]:
-    """The networks of finished runs; a file of the user's own may have moved to where the network `given` is."""
+    """The networks of finished runs. If the file that defines a user's network has moved, `given` says where it is."""
     networks = []
     for run in runs:
         about = found_at(run.about, given)
@@ -52,7 +52,7 @@ def load_networks(
 def teachers_for(
     world: World, wanted: str, folder: Path | str, members: int, device: torch.device, given: str = ""
 ) -> tuple[Teachers | SpreadTeachers, str]:
-    """The first `members` teachers of a folder, all here or spread over the processes, and a sentence about that."""
+    """The first `members` teachers of a folder, replicated or spread over the processes, and a message saying which."""
     runs = teacher_runs(folder, members)
     spread, sentence = spreads(wanted, members, sum(run.model.stat().st_size for run in runs), device, world)
     if not spread or not isinstance(world, Processes):
@@ -62,7 +62,7 @@ def teachers_for(
 
 
 def teacher_runs(folder: Path | str, members: int | None = None, fewer: str = "") -> list[RunFolder]:
-    """The folders of the teachers, each of them finished; `fewer` is how to ask for less than `members`."""
+    """The run folders of the teachers, all finished; `fewer`, for messages, is how to ask for fewer than `members`."""
     if members is not None and (isinstance(members, bool) or not isinstance(members, int) or members < 1):
         raise ValueError(f"members: expected a whole number of at least 1, got {members!r}")
     folder = Path(folder).expanduser()
@@ -89,13 +89,13 @@ def teacher_runs(folder: Path | str, members: int | None = None, fewer: str = ""
 
 
 def trained_by(folder: Path | str) -> dict[str, Any]:
-    """How the teachers of a folder were trained, as the first of them says."""
+    """How the teachers of a folder were trained, as the first of them records it."""
     run = teacher_runs(folder, 1)[0]
     return {"recipe": run.recipe} | {name: run.about[name] for name in PLACES if name in run.about}
 
 
 def check_content(run: RunFolder, name: str, source: Source) -> None:
-    """Refuses other data than a run was trained on, as far as it says what they were."""
+    """Refuses data other than what a run was trained on, as far as the run has recorded it."""
     before, now = run.about.get("data_content", {}), traces(source)
     changed = [split for split in now if before.get(split, now[split]) != now[split]]
     if changed:
@@ -106,7 +106,7 @@ def check_content(run: RunFolder, name: str, source: Source) -> None:
 
 
 def check_data(folder: Path | str, members: int, name: str, source: Source) -> None:
-    """Refuses teachers of other data. A data set that has moved is the same if its classes and statistics are."""
+    """Refuses teachers of another data set. One that has moved counts as the same if classes and statistics match."""
     for run in teacher_runs(folder, members):
         about = run.about
         same = about.get("class_names") == list(source.classes)

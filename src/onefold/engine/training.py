@@ -1,4 +1,4 @@
-"""From a job to everything its loop needs, with every mistake found before the first step."""
+"""Turns a job into everything its training loop needs, finding mistakes before the first step."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from onefold.methods import AnyStudent, Method, Perturbing, with_hyperparameters
 from onefold.perturb import PIXELS, InputSpace
 from onefold.types import Ensemble
 
-LARGE = 1 << 25  # numbers in a batch that is only looked at
+LARGE = 1 << 25  # elements up to which an evaluation batch of small images may grow
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What is trained, from whom and on what."""
+    """What to train, on which data, and from which teachers."""
 
     method: Method
     perturbation: Perturbing
@@ -62,17 +62,17 @@ class Job:
     workers: int | None = None
     optimizer: OptimizerFactory | None = None
     unsaid: tuple[str, ...] = ()
-    """"lr" and "weight_decay", where the optimizer of the user's own decides"""
+    """which of "lr" and "weight_decay" the user did not give, so that the values of their own optimizer count"""
     scheduler: SchedulerFactory | None = None
     world: World = ALONE
     known: bool = False
-    """whether the data were compared, and what is odd about them told, when they were read"""
+    """whether the splits were already compared, and oddities reported, when the data were loaded"""
     say: Callable[[str], None] = print
 
 
 @dataclass(eq=False)
 class Training:
-    """A job with its student, on its device, ready for the first step or for a checkpoint."""
+    """A job with its student on the device, ready for the first step or for loading a checkpoint."""
 
     job: Job
     classes: int
@@ -87,22 +87,22 @@ class Training:
     diversity: DiversityLog | None = None
 
     def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's part of every batch of an epoch from the step `first` on."""
+        """This process's part of every batch of an epoch, starting at step `first`."""
         for step, (x, labels) in enumerate(self.train.batches(epoch, first), first):
             yield self.job.world.take(x, labels, self.train.counts(step))
 
     @property
     def evaluated(self) -> AnyStudent:
-        """The student whose answers count: the average of the weights, where there is one."""
+        """The student to evaluate: the moving average of the weights if there is one."""
         return self.student if self.ema is None else self.ema.student
 
     @property
     def rate(self) -> float:
-        """The learning rate of the weights."""
+        """The learning rate of the shared weights (not of the factors)."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def close(self) -> None:
-        """No more steps."""
+        """Releases the step's CUDA graphs; no more steps can be taken."""
         if isinstance(self.step, CapturedStep):
             self.step.close()
 
@@ -125,7 +125,7 @@ class Training:
 
 
 def prepare(job: Job) -> Training:
-    """Seeds the global random numbers and draws from them: call it inside `own_randomness`."""
+    """Sets up a training run. Seeds the global random generators and draws from them: call inside `own_randomness`."""
     settings, optim = job.settings, job.settings.optim
     precision = precision_on(job.device, settings.precision)
     job.world.rest()
@@ -155,11 +155,11 @@ def prepare(job: Job) -> Training:
 
     classes = check_job(job, student, loss_for(student.at_rest, job.teachers), x, labels)
 
-    few = -(-optim.batch_size // optim.accumulate)  # no more at once than a step of the training has
+    few = -(-optim.batch_size // optim.accumulate)  # at most as many examples at once as a training step has
 
     def one_step(other: AnyStudent, layout: torch.memory_format) -> None:
         loss_for(other, job.teachers, layout)(x[:few], labels[:few]).backward()
-        if job.optimizer is not None:  # torch's SGD does not look at how gradients lie
+        if job.optimizer is not None:  # torch's SGD works with any memory layout; a custom optimizer may not
             optimizer_for(other, settings, job.optimizer, unsaid=job.unsaid).step()
 
     layout = layout_for(student, job.teachers, x, one_step, job.say, job.world) if settings.fast else OUTERMOST
@@ -167,7 +167,7 @@ def prepare(job: Job) -> Training:
         lay_out(student)
     network_draws = job.world.size > 1 and draws_by_itself(student, x)
     with_common_statistics(student, job.world)
-    # What torch.compile makes of collectives stays out of graphs.
+    # Collectives compiled by torch.compile are not captured in CUDA graphs.
     fast = settings.fast and job.device.type == "cuda" and not (settings.compile and job.world.size > 1)
     teachers = job.teachers
     if fast and not settings.compile:
@@ -215,9 +215,9 @@ def prepare(job: Job) -> Training:
 
 
 def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:
-    batch_size = 2 * job.settings.optim.batch_size  # no gradients are kept
+    batch_size = 2 * job.settings.optim.batch_size  # there is room for more: no activations are kept for a backward
     if job.device.type == "cuda" and isinstance(split, Arrays) and len(split):
-        crowd = LARGE // split.x[0].numel()  # small images fill a GPU in crowds
+        crowd = LARGE // split.x[0].numel()  # it takes many small images to fill a GPU
         batch_size = max(batch_size, min(1024, crowd))
     return loader_for(
         split,

@@ -1,4 +1,4 @@
-"""Teachers that know nothing about the data: not trained, not loaded, of other classes or used to other inputs."""
+"""Detects teachers that know nothing about the data: untrained, not loaded, or for other classes or inputs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from onefold.data.sample import sample
 from onefold.engine.device import own_randomness
 from onefold.engine.training import Job
 
-EXAMPLES, FEW = 128, 64  # asked about: as many as a step has; of those that are read one by one
+EXAMPLES, FEW = 128, 64  # examples to test on: of arrays, and of datasets that are read one by one
 FEWEST = 32
 ERRORS = 2.0  # standard errors of an accuracy
-ORDERED = 0.65  # of networks without training 0.3 to 0.65, on handwritten digits
+ORDERED = 0.65  # for untrained networks `ordered` is 0.3 to 0.65 on handwritten digits
 
 
 def untrained_note(job: Job, classes: int) -> str | None:
-    """A sentence about teachers that do no better than chance on some examples of val, or of train without it.
+    """A warning about teachers that do no better than chance on some examples of val, or of train if there is no val.
 
-    Better than chance is a network that is right more often than the commonest class is, or, where classes are rare,
-    that finds a class likelier for examples of it than for others.
+    A network is better than chance if it is right more often than the most common class occurs or, for rare classes, if
+    it finds a class likelier for examples of that class than for others.
     """
     name, split = ("train", job.train) if job.val is None else ("val", job.val)
     some = sample(split, EXAMPLES if isinstance(split, Arrays) else FEW)
-    if job.teachers is None or some is None:  # a user's loader would give other examples the next time
+    if job.teachers is None or some is None:  # None for a user's DataLoader, which cannot be sampled repeatably
         return None
     with own_randomness(job.device), torch.no_grad():
         asked = [(job.teachers(x).float().cpu(), labels.cpu()) for x, labels in some_batches(job, some, classes)]
@@ -51,17 +51,17 @@ def untrained_note(job: Job, classes: int) -> str | None:
 
 
 def some_batches(job: Job, some: Split, classes: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """In batches that fit, since those of the training do."""
+    """Batches no larger than in training, so that they fit into memory."""
     size = min(EXAMPLES, job.settings.optim.batch_size)
     options: dict[str, Any] = {"augment": job.augment, "device": job.device, "workers": 0, "classes": classes}
     return loader_for(some, size, train=False, **options).batches()
 
 
 def ordered(logits: Tensor, labels: Tensor) -> float:
-    """How often an example of a class gets a higher probability of it `[B, K]` than one of another class: the area
-    under the ROC curve, averaged over classes. Half is chance, however rare a class is."""
+    """How often an example of a class gets a higher probability for it than an example of another class: the area
+    under the ROC curve for logits `[B, K]`, averaged over classes. One half is chance, however rare a class is."""
     ranks = logits.double().log_softmax(-1).argsort(dim=0).argsort(dim=0)
-    own = ranks.gather(1, labels[:, None]).squeeze(1).double()  # of each example among all, for its class
+    own = ranks.gather(1, labels[:, None]).squeeze(1).double()  # each example's rank among all, for its own class
     areas = []
     for label in labels.unique():
         inside = labels == label

@@ -1,4 +1,4 @@
-"""What a training tells while it goes on: its losses, its pace, a line for each epoch."""
+"""What a training run reports as it goes: its losses, its speed, and a line for each epoch."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from onefold.engine.losses import Losses, check_finite
 from onefold.engine.optim.schedule import Rate
 from onefold.engine.progress import LOG, Progress, epoch_line
 
-LOOK = 1.0  # seconds between two reports of progress, at least
+LOOK = 1.0  # seconds between two progress reports, at least
 
 
 class Watch:
-    """Looks at the losses now and then, for that waits for the device, and tells what it has seen."""
+    """Reads the losses only now and then, because that syncs with the device, and reports them."""
 
     def __init__(
         self, keeper: Keeper, progress: Progress, losses: Losses, pace: Pace, log_every: int, steps: int, total: int
     ) -> None:
         self.keeper, self.progress, self.losses, self.pace = keeper, progress, losses, pace
         self.log_every, self.steps, self.total = log_every, steps, total
-        self.loss = math.nan  # the mean of those that were looked at last
+        self.loss = math.nan  # the mean of the losses read last
 
     def after_step(self, step: int, rate: Rate, examples: int) -> None:
-        """A line of the log after so many steps and after an epoch, and progress about once a second."""
+        """Writes a log record every `log_every` steps and after an epoch, and reports progress about once a second."""
         log = len(self.losses) == self.log_every or step % self.steps == 0
         if not log and not self.pace.look_due():
             return
@@ -39,14 +39,14 @@ class Watch:
             self.losses.clear()
 
     def after_epoch(self, epoch: int, epochs: int, measured: dict[str, float] | None) -> None:
-        """A line for who listens to the logger."""
+        """Logs a line about the epoch if the logger is enabled for INFO."""
         if LOG.isEnabledFor(logging.INFO) and (self.pace.line_due() or epoch == epochs):
             name = "" if self.keeper.run is None else f"{self.keeper.run.path}: "
             LOG.info(name + epoch_line(epoch, epochs, self.loss, measured, self.pace.seconds()))
 
 
 class Pace:
-    """The clock: how long, how fast, and whether it is time."""
+    """The clock of a run: how long it has taken, how fast it is, and what is due."""
 
     def __init__(self, step: int, seconds: float) -> None:
         now = time.monotonic()
@@ -54,7 +54,7 @@ class Pace:
         self.told = -math.inf
 
     def seconds(self) -> float:
-        """That the training took so far; where runs take turns on a device, its share of their time."""
+        """Seconds of training so far; if runs take turns on a device, this run's share of the time."""
         now = time.monotonic()
         self.taken += (now - self.counted) / sharing()
         self.counted = now
@@ -67,7 +67,7 @@ class Pace:
         return due
 
     def line_due(self) -> bool:
-        """Whether an epoch is worth a line: of those shorter than a second not each."""
+        """Whether to log a line: if epochs are shorter than a second, not each of them gets one."""
         due = time.monotonic() - self.told >= LOOK
         if due:
             self.told = time.monotonic()
@@ -80,7 +80,7 @@ class Pace:
         self.kept = time.monotonic()
 
     def examples_a_second(self, step: int, batch: int) -> float:
-        """Since the last time this was asked."""
+        """Examples per second since the last call."""
         (before, then), now = self.steps, time.monotonic()
         self.steps = step, now
         return (step - before) * batch / max(now - then, 1e-9)

@@ -1,4 +1,4 @@
-"""Students and teachers: everything here answers `[M, B, K]`."""
+"""Students and teachers: both return logits `[M, B, K]`."""
 
 from onefold.ensemble.collapse import collapse, interpolate, subnetwork
 from onefold.ensemble.plan import Layer, Report

@@ -12,10 +12,10 @@ from onefold.ensemble.rank_one import RankOne
 
 
 class RankOneAttention(RankOne):
-    """nn.MultiheadAttention with member weights for its projections, member by member.
+    """nn.MultiheadAttention run once per member, with that member's projection weights.
 
-    The module reads its projections' weights instead of calling them, so the members are formed here; its output
-    projection is a converted layer of its own that is read the same way.
+    The module reads its projections' weights instead of calling layers, so the members' weights are formed here; the
+    output projection is a converted layer itself, whose weight is read the same way.
     """
 
     @property
@@ -43,7 +43,7 @@ class RankOneAttention(RankOne):
         def parts(x: Tensor | None, dim: int) -> tuple[Any, ...]:
             return (None,) * members if x is None else self.split(x, members, dim).unbind(dim)
 
-        # The attention function wants the sequence first, and recognises self-attention by identity.
+        # The functional form expects sequence-first inputs and detects self-attention by object identity.
         same_keys, same_values = key is query, value is key
         if own.batch_first:
             query = query.transpose(0, 1)

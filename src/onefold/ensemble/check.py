@@ -1,4 +1,4 @@
-"""Runs a network on an example to see where each layer's batch lies, and proves a conversion right."""
+"""Runs a network on an example to find each layer's batch dimension, and verifies a conversion."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from onefold.ensemble.layers import kind_of
 from onefold.ensemble.rank_one import RankOne, named_factors
 from onefold.fast.tf32 import tf32
 
-# The largest relative deviation that rounding explains, far below what one mixed-up member causes.
+# The largest relative deviation that rounding can explain; mixing up members causes far more.
 ROUNDING = {torch.float32: 1e-2, torch.float64: 1e-6}
-# What members at factors one may differ from the original by.
+# How much members may differ from the original network when all factors are one.
 SAME = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 DEPENDS = (
@@ -32,14 +32,14 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Disagreement(NamedTuple):
-    """A layer that does not keep the members apart; no name where only the network's answer shows it."""
+    """A layer that mixes members; the name is empty if only the network's output shows it."""
 
     layer: str
     reason: str
 
 
 class Output(NamedTuple):
-    """What one call of a layer answered, and where its batch lies."""
+    """The output of one call of a layer, and its batch dimension."""
 
     layer: str
     batch_dim: int
@@ -47,7 +47,7 @@ class Output(NamedTuple):
 
 
 def possible(x: Tensor) -> bool:
-    """Whether this is a moment to look at values: not while tracing, capturing or inside a transform."""
+    """Whether values can be inspected now: not while compiling, capturing a CUDA graph, or under functorch."""
     if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter) or x.is_meta or x.shape[0] == 0:
         return False
     if torch._C._functorch.is_functorch_wrapped_tensor(x):
@@ -56,7 +56,7 @@ def possible(x: Tensor) -> bool:
 
 
 def independent(net: nn.Module, example: Tensor) -> None:
-    """Refuses a network whose answer for one example depends on the others in the batch."""
+    """Refuses a network whose output for one example depends on the others in the batch."""
     x = examples(example, 2)
 
     def compare(dtype: torch.dtype) -> bool:
@@ -70,13 +70,13 @@ def independent(net: nn.Module, example: Tensor) -> None:
 
 
 def observe(net: nn.Module, example: Tensor) -> tuple[dict[str, str], dict[str, int]]:
-    """Runs the network on four and on six examples: the dimension that grows is a layer's batch.
+    """Runs the network on four and on six examples: the dimension that grows is a layer's batch dimension.
 
-    Returns reasons to leave layers shared, and the batch dimensions of the Linear layers, both by name.
+    Returns, by layer name, reasons to leave layers shared, and the batch dimensions of Linear layers where not 0.
     """
     probe = comparable(net)
     four, six = (input_shapes(probe, examples(example, count)) for count in (4, 6))
-    # Weights and inputs of the same kind but other values: a layer that some router chooses shows itself.
+    # Change the values of weights and inputs: this exposes layers whose calls depend on them, such as routed experts.
     others = [input_shapes(shuffled(probe, seed), other_values(examples(example, 4), seed)) for seed in range(3)]
     found: dict[str, str] = {}
     dims: dict[str, int] = {}
@@ -102,10 +102,10 @@ def observe(net: nn.Module, example: Tensor) -> tuple[dict[str, str], dict[str, 
 
 
 def first_disagreement(net: nn.Module, example: Tensor) -> Disagreement | None:
-    """The first layer of a converted network, in the order of calls, at which a member differs from its subnetwork.
+    """The first layer of a converted network, in call order, at which a member differs from its subnetwork.
 
-    Two members with random factors are compared, and every converted layer's output: what is scaled by zero further
-    on shows nothing in the logits. The other parameters get noise, since a branch may begin at zero.
+    Compares two members with random factors at every converted layer, because an error may be multiplied by zero
+    before it reaches the logits. The other parameters get noise, since some branches are initialized to zero.
     """
     x = examples(example, 2)
 
@@ -121,8 +121,8 @@ def first_disagreement(net: nn.Module, example: Tensor) -> Disagreement | None:
             alone = [outputs(member, layers, x) for member in members]
             again = outputs(members[0], layers, x, seed=1)
             if all(output.values.isfinite().all() for output in alone[0]):
-                break  # otherwise the noise led out of the domain of some function
-        # What follows a random draw changes from call to call: there only the shapes can be compared.
+                break  # otherwise the noise pushed some function out of its domain: try again without
+        # After a random draw (dropout, sampling) values change from call to call: from there only shapes are compared.
         repeatable = list(itertools.accumulate(map(same, alone[0], again), operator.and_))
         for m, parts in enumerate(alone):
             found = disagreement(type(net).__name__, m, together, parts, repeatable)
@@ -136,7 +136,7 @@ def first_disagreement(net: nn.Module, example: Tensor) -> Disagreement | None:
 def disagreement(
     network: str, m: int, together: list[Output], alone: list[Output], repeatable: list[bool]
 ) -> Disagreement | None:
-    """Member m within the ensemble against the same member alone, output by output."""
+    """Compares member m within the ensemble with the same member alone, output by output."""
     if [output.layer for output in alone] != [output.layer for output in together]:
         return Disagreement("", f"{network}: expected every member to take one path through the layers")
     for whole, part, by_value in zip(together, alone, repeatable, strict=False):
@@ -150,7 +150,7 @@ def disagreement(
 
 
 def same_as_original(net: nn.Module, members: int, original: nn.Module, example: Tensor) -> None:
-    """With factors at one, every member answers as the original network does."""
+    """Checks that with all factors at one, every member returns what the original network does."""
     probe, plain = comparable(net), comparable(original)
     for factor in named_factors(probe).values():
         factor.data.zero_()
@@ -158,7 +158,7 @@ def same_as_original(net: nn.Module, members: int, original: nn.Module, example:
     with tf32(False):
         (answer,), (again,) = outputs(plain, {}, x), outputs(plain, {}, x, seed=1)
         if not same(answer, again):
-            return  # it does not even agree with itself
+            return  # the original is random: it does not even agree with itself
         (whole,) = outputs(probe, {}, tiled(x, members))
     error = max(deviation(member_of(whole, members, m), answer.values) for m in range(members))
     if error > SAME.get(answer.values.dtype, 1e-5):
@@ -172,7 +172,7 @@ Answer = TypeVar("Answer")
 
 
 def in_best_precision(compare: Callable[[torch.dtype], Answer]) -> Answer:
-    """In float64, or in float32 for networks and devices that do not go along with that."""
+    """Compares in float64, or in float32 where the network or device does not support float64."""
     try:
         return compare(torch.float64)
     except (RuntimeError, TypeError):
@@ -180,7 +180,7 @@ def in_best_precision(compare: Callable[[torch.dtype], Answer]) -> Answer:
 
 
 def randomise(probe: nn.Module, members: int, noise: float) -> None:
-    """Gives a probe so many members, with factors from U(0.5, 1.5), and noise on everything else."""
+    """Gives a probe this many members with factors from U(0.5, 1.5), and adds noise to all other parameters."""
     draws = torch.Generator().manual_seed(0)
     factors = named_factors(probe)
     for name, parameter in probe.named_parameters():
@@ -191,7 +191,7 @@ def randomise(probe: nn.Module, members: int, noise: float) -> None:
 
 
 def examples(x: Tensor, count: int) -> Tensor:
-    """`count` rows, repeating the ones given where they are too few."""
+    """`count` rows of x, repeated if there are too few."""
     if x.dim() == 0 or x.shape[0] == 0:
         raise ValueError(f"example: expected a batch of at least one input, got shape {list(x.shape)}")
     x = x.detach()
@@ -211,7 +211,7 @@ def other_values(x: Tensor, seed: int) -> Tensor:
 
 
 def shuffled(net: Module, seed: int) -> Module:
-    """A copy with the values of each parameter in another order."""
+    """A copy with the values of each parameter shuffled."""
     net = copied(net)
     draws = torch.Generator().manual_seed(seed)
     for parameter in net.parameters():
@@ -221,7 +221,7 @@ def shuffled(net: Module, seed: int) -> Module:
 
 
 def comparable(net: Module, dtype: torch.dtype | None = None) -> Module:
-    """A copy in evaluation mode and without torch's fast path; half precision in float32, or all in `dtype`."""
+    """A copy in evaluation mode, without torch's transformer fast path; in `dtype`, or in float32 instead of half."""
     net = copied(net).eval()
     fast_path.turn_off(net)
     half = any(p.dtype in (torch.bfloat16, torch.float16) for p in net.parameters())
@@ -229,7 +229,7 @@ def comparable(net: Module, dtype: torch.dtype | None = None) -> Module:
 
 
 def run(net: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
-    """Logits, without gradients, autocast or a trace in the random state; integer inputs (tokens) as they are."""
+    """Logits without gradients or autocast, leaving the random state alone; integer inputs (tokens) are not cast."""
     dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), x.dtype)
     x = x.to(dtype) if x.is_floating_point() else x
     devices = [x.device] if x.device.type == "cuda" else []
@@ -245,7 +245,7 @@ def run(net: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
 
 
 def input_shapes(net: nn.Module, x: Tensor) -> dict[str, list[tuple[int, ...]]]:
-    """Shapes of the first tensor that each layer of a convertible kind is called on, call by call."""
+    """For each layer of a convertible kind, the shape of its first tensor argument in each call."""
     seen: dict[str, list[tuple[int, ...]]] = {}
     with contextlib.ExitStack() as hooks:
         for name, layer in called_layers(net):
@@ -261,7 +261,7 @@ def input_shapes(net: nn.Module, x: Tensor) -> dict[str, list[tuple[int, ...]]]:
 
 
 def called_layers(net: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Layers of a convertible kind, without the projections that nn.MultiheadAttention only reads."""
+    """Layers of a convertible kind, except nn.MultiheadAttention's output projections, whose weights it only reads."""
     read = {id(m.out_proj) for m in net.modules() if isinstance(m, nn.MultiheadAttention)}
     for name, module in net.named_modules():
         if kind_of(module) is not None and id(module) not in read:
@@ -273,7 +273,7 @@ def usual_batch_dim(layer: nn.Module) -> int:
 
 
 def outputs(net: nn.Module, layers: dict[str, int], x: Tensor, seed: int = 0) -> list[Output]:
-    """What each of the named layers answers, in the order of calls, and the logits last under no name."""
+    """The outputs of the named layers in call order, and last, with an empty name, the logits."""
     record: list[Output] = []
     with contextlib.ExitStack() as hooks:
         for name, dim in layers.items():
@@ -288,13 +288,13 @@ def outputs(net: nn.Module, layers: dict[str, int], x: Tensor, seed: int = 0) ->
 
 
 def member_of(output: Output, members: int, m: int) -> Tensor | None:
-    """Member m's part, or nothing where the batch does not divide."""
+    """Member m's part, or None if the batch is not divisible by the number of members."""
     values, dim = output.values, output.batch_dim
     return torch.unflatten(values, dim, (members, -1)).select(dim, m) if values.shape[dim] % members == 0 else None
 
 
 def same(a: Output, b: Output) -> bool:
-    """To the last bit, not-a-number being equal to itself."""
+    """Bitwise equality, with NaN equal to NaN."""
     return a.values.shape == b.values.shape and torch.equal(a.values.nan_to_num(), b.values.nan_to_num())
 
 
@@ -303,7 +303,7 @@ def agree(a: Tensor | None, b: Tensor) -> bool:
 
 
 def deviation(a: Tensor | None, b: Tensor) -> float:
-    """Largest difference relative to the largest value; infinite where they cannot be compared."""
+    """Largest difference relative to the largest value; infinite if the shapes differ or the result is NaN."""
     if a is None or a.shape != b.shape:
         return float("inf")
     if b.numel() == 0:

@@ -1,4 +1,4 @@
-"""From a student back to one ordinary network."""
+"""Turns a student back into one ordinary network."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from onefold.ensemble.student import BatchEnsemble, Plain
 def collapse(student: BatchEnsemble | Plain) -> nn.Module:
     """The averaged network: theta o (1/M sum_m r_m s_m^T).
 
-    An ordinary network of the original class with the original keys, independent of the student. Its weights are the
-    exact mean of the members' weights; everything shared is taken as it is.
+    Returns an ordinary network of the original class with the original state_dict keys, sharing no memory with the
+    student. Its weights are the exact mean of the members' weights; everything shared is copied unchanged.
 
     Args:
-        student: made by `batch_ensemble`, and trained.
+        student: a trained student made by `batch_ensemble`.
     """
     check_student("collapse", student)
     return interpolate(student, [1 / student.members] * student.members)
 
 
 def subnetwork(student: BatchEnsemble | Plain, m: int) -> nn.Module:
-    """Member m, theta o (r_m s_m^T), as an ordinary network of the original class with the original keys.
+    """Member m, theta o (r_m s_m^T), as an ordinary network of the original class with the original state_dict keys.
 
     Args:
-        student: made by `batch_ensemble`.
-        m: which member, from 0 to M - 1.
+        student: a student made by `batch_ensemble`.
+        m: the member, from 0 to M - 1.
     """
     check_student("subnetwork", student)
     if isinstance(m, bool) or not isinstance(m, int) or not 0 <= m < student.members:

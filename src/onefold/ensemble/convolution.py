@@ -1,4 +1,4 @@
-"""M convolutions into one tensor, for a CPU: each part is copied while it is still in the cache."""
+"""M convolutions into one output tensor, for CPUs: each member's part is copied while it is still in cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def suits(layer: nn.Module, x: Tensor) -> bool:
-    """Whether `member_convolution` does what the layer would; elsewhere M ordinary convolutions do."""
+    """Whether `MemberConvolution` can do what the layer does; if not, the layer runs M ordinary convolutions."""
     return (
         not torch.compiler.is_compiling()
         and x.device.type == "cpu"
@@ -31,7 +31,7 @@ class MemberConvolution(torch.autograd.Function):
         whole: Tensor | None = None
         for m in range(x.shape[0]):
             part = torch.convolution(x[m], weights[m], bias, *settings)
-            if whole is None:  # with the channels innermost in memory where a member's are
+            if whole is None:  # channels-last if the member's part is
                 whole = part.new_empty_strided((x.shape[0], *part.shape), (part.numel(), *part.stride()))
             whole[m] = part
         assert whole is not None

@@ -1,4 +1,4 @@
-"""Copies of networks that are really independent of them."""
+"""Copies of networks that share nothing with the original."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Module = TypeVar("Module", bound=nn.Module)
 def copied(net: Module) -> Module:
     """A copy that shares nothing with the network.
 
-    Activations that a network has kept are copied as values. A function among its attributes that closes over one of
-    its modules would go on using the original, so such a network is refused.
+    Activations stored on the network are copied detached, which deepcopy alone cannot do. A network with an attribute
+    that is a function closing over one of its modules is refused: the copy would go on using the original module.
     """
     own = {id(module) for module in net.modules()}
     memo: dict[int, Any] = {}
@@ -33,12 +33,12 @@ def copied(net: Module) -> Module:
     net = copy.deepcopy(net, memo)
     for module in net.modules():
         if isinstance(module, nn.RNNBase):
-            module.flatten_parameters()  # a GPU wants them in one piece, which a copy tears apart
+            module.flatten_parameters()  # cuDNN wants one contiguous block, which deepcopy splits up
     return net
 
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
-    """Everything a module holds beside its modules, one level into containers."""
+    """Everything a module holds besides its child modules, one level deep into containers."""
     for name, value in (*vars(module).items(), *module._buffers.items()):
         if name == "_modules":
             continue
@@ -54,5 +54,5 @@ def closed_over(function: types.FunctionType) -> Iterator[object]:
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # a cell that was never filled
+        except ValueError:  # an empty cell
             continue

@@ -1,4 +1,4 @@
-"""Torch's transformer blocks have an inference path that reads their layers' weights; a student has to do without."""
+"""Switches off the inference fast path of torch's transformer blocks, which reads weights and so bypasses factors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-# An attribute that each block looks at before taking the path, and the value that makes it stay off.
+# For each block, an attribute it checks before taking the fast path, and the value that keeps it off.
 SWITCHES: dict[type[nn.Module], tuple[str, Any]] = {
     nn.TransformerEncoderLayer: ("activation_relu_or_gelu", 0),
     nn.TransformerEncoder: ("use_nested_tensor", False),

@@ -1,4 +1,4 @@
-"""A converted network at one point of its members' subspace, as an ordinary network again."""
+"""Folds a converted network, at one point of its members' subspace, into an ordinary network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onefold.ensemble.rank_one import RankOne
 
 
 def folded(net: nn.Module, coefficients: Sequence[float]) -> nn.Module:
-    """theta o (sum_m c_m r_m s_m^T) in a copy of the original class with the original keys."""
+    """theta o (sum_m c_m r_m s_m^T) in a copy of the original class with the original state_dict keys."""
     net = copied(net)
     layers = [module for module in net.modules() if isinstance(module, RankOne)]
     done: set[int] = set()  # a tied weight is folded once

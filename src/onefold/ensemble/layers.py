@@ -1,7 +1,7 @@
-"""The layers that can have members, and the way there and back.
+"""The layers that can have members, and how they are converted and restored.
 
-A layer is converted by giving it a subclass of its own class: hooks, attributes, parameter names and every `isinstance`
-test of the network around it stay as they were, and taking the subclass away again restores it.
+A layer is converted by changing its class to a subclass: hooks, attributes, parameter names and the network's own
+`isinstance` checks keep working, and changing the class back restores it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from onefold.fast.members import linear_of_members, scaled, scaled_features
 
 
 class RankOneLinear(RankOne):
-    """s_m o (theta (r_m o x)) + b, or (theta o s_m r_m^T) x + b: factors go where there is less to multiply.
+    """s_m o (theta (r_m o x)) + b, or (theta o s_m r_m^T) x + b: factors multiply whatever is smaller.
 
-    A layer that sees an example once, such as a head, multiplies activations; those of a transformer see every token,
-    and M ready-made weights are next to nothing beside that.
+    A layer that sees each example once, such as a head, scales activations. A transformer's layers see every token, so
+    forming M weights is cheap by comparison.
     """
 
     in_features: int
     out_features: int
     weight: Tensor
     bias: Tensor | None
-    on_activations = False  # in a kernel of its own also elsewhere than on a GPU
+    on_activations = False  # True also scales activations as on a GPU (`scaled_features`) on other devices
 
     def forward(self, x: Tensor) -> Tensor:
         if self.batch_dim == 0 and x.dim() > 2 and many_rows(x, self.weight, getattr(self, R.format("weight"))):
@@ -42,13 +42,13 @@ class RankOneLinear(RankOne):
             return y if self.bias is None else y + self.bias.to(y.dtype)
         r, s = self.factors()
         members, dim = r.shape[0], self.batch_dim
-        between = (1,) * (x.dim() - dim - 1)  # the batch, and whatever lies between it and the features
+        between = (1,) * (x.dim() - dim - 1)  # the batch dimension and any between it and the features
         h = self.split(x, members, dim) * r.reshape(members, *between, -1)
-        # Products with the factors are formed in their own precision, then rounded to that of the activations.
+        # Products with the factors are computed in the factors' precision, then rounded to that of the activations.
         y = F.linear(h.to(x.dtype).flatten(dim, dim + 1), self.weight)
         of_rows = s.reshape(members, *between, -1)
         by_member = torch.unflatten(y, dim, (members, -1))
-        if torch.compiler.is_exporting():  # torch 2.11 does not flatten a product of unknown size
+        if torch.compiler.is_exporting():  # torch 2.11 cannot flatten a product of symbolic size
             scaled = y * of_rows.expand_as(by_member).flatten(dim, dim + 1)
         else:
             scaled = (by_member * of_rows).flatten(dim, dim + 1)
@@ -56,9 +56,9 @@ class RankOneLinear(RankOne):
 
 
 def many_rows(x: Tensor, weight: Tensor, factor: Tensor) -> bool:
-    """Whether a member has more activations before and after the layer, forward and backward, than weights.
+    """Whether scaling a member's activations, in and out, forward and backward, costs more than forming its weight.
 
-    Not for export: what is exported serves every batch size.
+    Never for export: an exported model serves every batch size.
     """
     if torch.compiler.is_exporting():
         return False
@@ -67,15 +67,15 @@ def many_rows(x: Tensor, weight: Tensor, factor: Tensor) -> bool:
 
 
 class RankOneConv(RankOne):
-    """On a CPU M convolutions with ready-made weights: these are small, the activations are not.
+    """On a CPU, M convolutions with the members' weights, which are small compared with the activations.
 
-    A GPU would rather have one large convolution than M small ones, and multiplies the activations on the way:
+    A GPU prefers one large convolution to M small ones, and scales the activations before and after it:
     s_m o (theta * (r_m o x)) + b.
     """
 
     weight: Tensor
     bias: Tensor | None
-    on_activations = False  # also elsewhere than on a GPU
+    on_activations = False  # True does as on a GPU on other devices, too
 
     def forward(self, x: Tensor) -> Tensor:
         if x.is_cuda or self.on_activations:
@@ -96,7 +96,7 @@ class RankOneConv(RankOne):
 
 
 class RankOneConvTranspose(RankOne):
-    """The same for transposed convolutions."""
+    """M transposed convolutions with the members' weights, on every device."""
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
         own = cast(Any, self)
@@ -114,7 +114,7 @@ class RankOneConvTranspose(RankOne):
         )
 
 
-# What can be converted. A subclass counts where it leaves the methods named here as they are.
+# The convertible classes. A subclass is convertible, too, unless it overrides one of the methods named here.
 KINDS: dict[type[nn.Module], tuple[type[RankOne], tuple[str, ...]]] = {
     nn.Linear: (RankOneLinear, ("forward",)),
     nn.Conv1d: (RankOneConv, ("forward", "_conv_forward")),
@@ -128,7 +128,7 @@ KINDS: dict[type[nn.Module], tuple[type[RankOne], tuple[str, ...]]] = {
 
 
 def kind_of(module: nn.Module) -> type[nn.Module] | None:
-    """The convertible class that the module is, or is a subclass of."""
+    """The convertible class the module is an instance of, or None."""
     return next((base for base in KINDS if isinstance(module, base)), None)
 
 
@@ -136,7 +136,7 @@ SUBCLASSES: dict[type[nn.Module], type[RankOne]] = {}
 
 
 def rank_one_class(original: type[nn.Module]) -> type[RankOne]:
-    """The subclass with members of a convertible class."""
+    """The subclass of a convertible class that has members."""
     if original not in SUBCLASSES:
         mixin = next(mixin for base, (mixin, _) in KINDS.items() if issubclass(original, base))
         attributes = {"original": original, "rebuild": staticmethod(rebuild)}
@@ -145,7 +145,7 @@ def rank_one_class(original: type[nn.Module]) -> type[RankOne]:
 
 
 def rebuild(original: type[nn.Module]) -> nn.Module:
-    """An empty converted layer: what pickle and deepcopy start from."""
+    """An empty converted layer for pickle and deepcopy to fill."""
     cls = rank_one_class(original)
     return cls.__new__(cls)
 
@@ -160,7 +160,7 @@ def factor_shapes(module: nn.Module, name: str) -> tuple[int, int]:
 
 
 def to_rank_one(module: nn.Module, layer_name: str, batch_dim: int) -> RankOne:
-    """Turns the module, in place, into its rank-one subclass; the factors are attached by the caller."""
+    """Changes the module, in place, to its rank-one subclass; the caller attaches the factors."""
     module.__class__ = rank_one_class(type(module))
     converted = cast(RankOne, module)
     converted.layer_name, converted.batch_dim = layer_name, batch_dim
@@ -168,7 +168,7 @@ def to_rank_one(module: nn.Module, layer_name: str, batch_dim: int) -> RankOne:
 
 
 def to_original(module: RankOne) -> None:
-    """Takes the factors and the subclass away again, in place."""
+    """Removes the factors and restores the original class, in place."""
     for name in module.weight_names:
         delattr(module, R.format(name))
         delattr(module, S.format(name))

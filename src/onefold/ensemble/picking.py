@@ -1,4 +1,4 @@
-"""Members picked by an index tensor, whose values nobody looks at."""
+"""Members picked by an index tensor, without a device sync to read its values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onefold.types import readable
 
 
 def check_index(index: Tensor, members: int) -> None:
-    """Refuses what does not pick members: one dimension, whole numbers from 0 to M - 1, at least one."""
+    """Refuses anything but a non-empty one-dimensional tensor of integers from 0 to M - 1."""
     if not isinstance(index, Tensor) or index.dtype not in (torch.int64, torch.int32):
         kind = index.dtype if isinstance(index, Tensor) else type(index).__name__
         raise ValueError(f"members: expected a tensor of int64 indices, got {kind}")
@@ -25,9 +25,9 @@ def check_index(index: Tensor, members: int) -> None:
 
 @contextlib.contextmanager
 def substituted(net: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """The network with other values for some parameters, for as long as this is open.
+    """Replaces some of the network's parameters while the context is open.
 
-    A gradient belongs inside: a network that recomputes its activations (checkpointing) does so in the backward pass.
+    Compute gradients inside it: a network with activation checkpointing runs its forward again in the backward pass.
     """
     with _reparametrize_module(net, dict(weights), tie_weights=True):
         yield

@@ -1,4 +1,4 @@
-"""Decides, before anything is changed, which layers of a network get factors and which stay shared."""
+"""Decides, before anything is changed, which layers of a network get factors and which stay shared by all members."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NORMALISATION = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.
 class Layer:
     """One module that owns parameters, and what becomes of it.
 
-    `converted` layers carry factors; `shared` ones are not of a kind that could; `skipped` ones are, but were left
+    `converted` layers carry factors; `shared` ones are of a kind that cannot; `skipped` ones could, but were left
     shared for the reason given.
     """
 
@@ -72,11 +72,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of one module; `batch_dim` is where a converted layer finds the M * B examples."""
+    """What becomes of one module; `batch_dim` is the dimension in which a converted layer has the M * B examples."""
 
     module: nn.Module
     name: str
-    reason: str  # why it stays shared; empty where it is converted
+    reason: str  # why it stays shared; empty if it is converted
     batch_dim: int = 0
 
 
@@ -88,8 +88,8 @@ def decide(
 ) -> list[Decision]:
     """A decision for every layer of a convertible kind.
 
-    `keep` names layers, or modules above them, to leave shared. `found` and `dims` are what running the network on
-    an example showed: reasons against a layer, and where its batch lies.
+    `keep` names layers, or modules that contain them, to leave shared. `found` and `dims` come from running the network
+    on an example: reasons not to convert a layer, and its batch dimension.
     """
     names = {id(module): name for name, module in net.named_modules()}
     check_keep(keep, names.values())
@@ -123,7 +123,7 @@ def check_keep(keep: Collection[str], names: Collection[str]) -> None:
 
 
 def own_reason(module: nn.Module) -> str:
-    """Why the module itself cannot be converted, or nothing."""
+    """Why the module itself cannot be converted; empty if it can."""
     base = kind_of(module)
     assert base is not None
     cls = type(module)
@@ -151,7 +151,8 @@ def own_reason(module: nn.Module) -> str:
 def read_reasons(net: nn.Module, guess: bool) -> dict[int, str]:
     """Layers whose weight some module's code reads without calling them.
 
-    Where the code does not show which layer it reads, a guess suspects all that it could be; an example shows more.
+    If the code does not show which layer is read, `guess` suspects every candidate; with an example there is no need to
+    guess, because the conversion is verified by running it.
     """
     reasons: dict[int, str] = {}
     known: dict[object, Reads] = {}
@@ -169,7 +170,7 @@ def read_reasons(net: nn.Module, guess: bool) -> dict[int, str]:
 
 
 def through_containers(module: nn.Module, name: str) -> bool:
-    """Whether only containers lie between a module and the layer of that name below it."""
+    """Whether only containers lie between a module and its descendant of that name."""
     *between, _ = name.split(".")
     path = [module.get_submodule(".".join(between[: i + 1])) for i in range(len(between))]
     return all(isinstance(m, (nn.Sequential, nn.ModuleList, nn.ModuleDict)) for m in path)
@@ -189,7 +190,7 @@ def spread_over_attention(candidates: Mapping[int, nn.Module], reasons: dict[int
 def spread_over_ties(
     net: nn.Module, names: Mapping[int, str], candidates: Mapping[int, nn.Module], reasons: dict[int, str]
 ) -> None:
-    """A tied weight is converted in all its places or in none, so that the tie survives."""
+    """A tied weight is converted everywhere it is used or nowhere, so that it stays tied."""
     owners: dict[int, list[tuple[nn.Module, str]]] = defaultdict(list)
     memory: dict[int, set[int]] = defaultdict(set)
     for module in net.modules():
@@ -229,7 +230,7 @@ def spread_over_ties(
 
 
 def sequence_first(net: nn.Module) -> set[int]:
-    """The feed-forward layers of torch's transformer blocks that hold `[sequence, batch, features]`."""
+    """The feed-forward layers of torch transformer blocks with sequence-first inputs `[sequence, batch, features]`."""
     blocks = [
         m
         for m in net.modules()
@@ -239,7 +240,7 @@ def sequence_first(net: nn.Module) -> set[int]:
 
 
 def report(net: nn.Module, decisions: list[Decision], factors: Mapping[str, int]) -> Report:
-    """The report over every module of the network that owns parameters. `factors`: added parameters by name."""
+    """The report on every module that owns parameters. `factors`: numbers of added parameters by layer name."""
     by_module = {id(d.module): d for d in decisions}
     counted: set[int] = set()
     layers = []

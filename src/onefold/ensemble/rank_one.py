@@ -1,7 +1,7 @@
-"""What the converted layers have in common: a weight theta o (r_m s_m^T) for member m.
+"""The base class of converted layers: member m's weight is theta o (r_m s_m^T).
 
-Their inputs hold the members one after another. The factors are stored as offsets from one, so that ordinary weight
-decay pulls them toward one.
+The batch holds all examples of member 0, then those of member 1, and so on. Factors are stored as offsets from one,
+so that ordinary weight decay pulls them toward one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-# How many examples, all members counted, the network is being asked about: a layer has to see a multiple of them.
+# Examples in the current call, over all members (M * B): the batch dimension of every layer must be a multiple of it.
 ROWS: ContextVar[int | None] = ContextVar("ROWS", default=None)
 R, S = "{}_r_minus_one", "{}_s_minus_one"
 
 
 def outer_product(r: Tensor, s: Tensor, groups: int = 1, transposed: bool = False) -> Tensor:
-    """r_m s_m^T in the layout of the weight: `[M, out, in/groups]`, transposed `[M, in, out/groups]`."""
+    """r_m s_m^T in the weight's layout: `[M, out, in/groups]`, or `[M, in, out/groups]` if transposed."""
     m = r.shape[0]
     rows, columns = (r, s) if transposed else (s, r)
     blocks = rows.reshape(m, groups, -1, 1) * columns.reshape(m, groups, 1, -1)
@@ -28,14 +28,14 @@ def outer_product(r: Tensor, s: Tensor, groups: int = 1, transposed: bool = Fals
 
 
 def named_factors(net: nn.Module) -> dict[str, nn.Parameter]:
-    """Every factor of a converted network by its name, tied ones once."""
+    """Every factor of a converted network by name; tied factors appear once."""
     layers = [m for m in net.modules() if isinstance(m, RankOne)]
     own = {id(m._parameters[which.format(w)]) for m in layers for w in m.weight_names for which in (R, S)}
     return {name: p for name, p in net.named_parameters() if id(p) in own}
 
 
 class RankOne(nn.Module):
-    """What the converted layers have in common. `layer_name` is for messages, `batch_dim` holds M * B."""
+    """Base class of converted layers. `layer_name` is for messages; `batch_dim` is the dimension that holds M * B."""
 
     original: type[nn.Module]
     rebuild: Callable[[type[nn.Module]], nn.Module]
@@ -48,11 +48,11 @@ class RankOne(nn.Module):
 
     def factors(self, name: str = "weight") -> tuple[Tensor, Tensor]:
         """r `[M, in]` and s `[M, out]`."""
-        # 1.0 and not 1: torch 2.11 cannot write a sum of two types to ONNX.
+        # 1.0 rather than 1: torch 2.11 cannot export the sum of an int and a float tensor to ONNX.
         return 1.0 + getattr(self, R.format(name)), 1.0 + getattr(self, S.format(name))
 
     def multipliers(self, r: Tensor, s: Tensor, dims: int) -> Tensor:
-        """r_m s_m^T in the layout of this layer's weights, with their number of dimensions and M before them."""
+        """r_m s_m^T, ready to multiply this layer's weight: M, then as many dimensions as the weight has (`dims`)."""
         groups, transposed = getattr(self, "groups", 1), getattr(self, "transposed", False)
         product = outer_product(r, s, groups, transposed)
         return product.reshape(*product.shape, *(1,) * (dims - 2))
@@ -63,7 +63,7 @@ class RankOne(nn.Module):
         return weight * self.multipliers(*self.factors(name), weight.dim())
 
     def combined(self, coefficients: Sequence[float], name: str, dtype: torch.dtype) -> Tensor:
-        """sum_m c_m r_m s_m^T, summed one by one: no matrix product whose precision depends on a setting."""
+        """sum_m c_m r_m s_m^T, added one by one: a matmul's precision would depend on the TF32 setting."""
         weight = cast(Tensor, getattr(self, name))
         r, s = (factor.to(dtype) for factor in self.factors(name))
         products = (
@@ -72,7 +72,7 @@ class RankOne(nn.Module):
         return functools.reduce(torch.add, products, torch.zeros((), dtype=dtype, device=weight.device))
 
     def split(self, x: Tensor, members: int, dim: int) -> Tensor:
-        """`[.., M * B, ..]` as `[.., M, B, ..]`; a layer may see each example several times (windows, patches)."""
+        """`[.., M * B, ..]` to `[.., M, B, ..]`; B may be a multiple of the batch size (windows, patches)."""
         self.check_rows(x, members, dim)
         return torch.unflatten(x, dim, (members, -1))
 
@@ -87,7 +87,7 @@ class RankOne(nn.Module):
             )
 
     def check_batched(self, x: Tensor, dims: int) -> None:
-        """Torch's layers also take one example without a batch, which has no place for members."""
+        """Refuses a single example without a batch dimension, which torch's layers accept but members cannot use."""
         if x.dim() != dims:
             raise ValueError(
                 f"layer '{self.layer_name}': expected a batch with {dims} dimensions, got shape {list(x.shape)}; "
@@ -95,5 +95,5 @@ class RankOne(nn.Module):
             )
 
     def __reduce_ex__(self, _protocol: object) -> Any:
-        # The subclass is made at run time, so pickle and deepcopy rebuild it from the original class.
+        # The subclass is created at run time, so pickle and deepcopy rebuild it from the original class.
         return type(self).rebuild, (type(self).original,), cast(Any, self).__getstate__()

@@ -1,7 +1,7 @@
 """Finds modules whose code reads a child layer's weight instead of calling the layer.
 
-Such code would pass the factors by. The byte code of everything reachable from `forward` is searched for
-`child.weight`; looking at the weight's dtype or shape is harmless.
+Such code would bypass the factors. The bytecode of everything reachable from `forward` is searched for
+`child.weight`; reading only the weight's dtype or shape is harmless.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ HARMLESS = {
 
 
 class Reads(NamedTuple):
-    """Names of layers whose weight is read, and whether some read could not be traced to a name."""
+    """Names of layers whose weight is read, and whether some read could not be traced to a layer's name."""
 
     names: frozenset[str]
     untraced: bool
 
 
 def weight_reads(module: nn.Module, known: dict[object, Reads]) -> Reads:
-    """What the code of this module reads of the layers below it; `known` keeps what was found for its class."""
-    own = module.__dict__.get("forward")  # an instance may carry a forward of its own
+    """Which weights of its child layers this module's code reads; `known` caches the result per class."""
+    own = module.__dict__.get("forward")  # an instance may override forward
     key = (type(module), own.__func__ if isinstance(own, types.MethodType) else own)
     if key not in known:
         known[key] = search(*key)
@@ -72,15 +72,15 @@ def search(cls: type[nn.Module], own_forward: object) -> Reads:
 
 
 def _reachable(cls: type[nn.Module], own_forward: object) -> Iterator[tuple[types.FunctionType, bool]]:
-    """Functions that `forward` may call, and whether each is a method: methods by name, and the functions of the
-    modules they are written in."""
+    """Functions that `forward` may call, and whether each is a method: methods of the class, matched by name, and
+    global functions of the Python module each is defined in."""
     start = [own_forward] if own_forward is not None else _definitions(cls, "forward")
     stack = [(f, True) for f in map(_plain, start) if f is not None]
     seen = {f for f, _ in stack}
     while stack:
         function, is_method = stack.pop()
         if (function.__module__ or "").startswith("torch."):
-            continue  # torch's own layers are handled by kind, its functions take weights as arguments
+            continue  # torch's own layers are handled by kind, and its functions take weights as arguments
         yield function, is_method
         for name in {name for code in _nested(function.__code__) for name in code.co_names}:
             methods = {_plain(f) for f in _definitions(cls, name)}
@@ -91,7 +91,7 @@ def _reachable(cls: type[nn.Module], own_forward: object) -> Iterator[tuple[type
 
 
 def _definitions(cls: type, name: str) -> list[object]:
-    """Every definition of a method along the inheritance, so that `super().forward` is followed too."""
+    """Every definition of a method along the MRO, so that `super().forward` is followed too."""
     return [base.__dict__[name] for base in cls.__mro__ if base is not nn.Module and name in base.__dict__]
 
 

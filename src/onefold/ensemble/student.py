@@ -1,4 +1,4 @@
-"""Students: a network with M members in one set of weights, and a plain network as the case M = 1."""
+"""Students: a network with M members over shared weights, and a plain network as the case M = 1."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NORMAL_DEVIATION = 0.5  # BatchEnsemble draws its factors from N(1, 0.5^2)
 
 
 class Plain(nn.Module):
-    """An ordinary network as a student with one member: `[B, ...]` to `[1, B, K]`."""
+    """An ordinary network as a student with one member: maps `[B, ...]` to `[1, B, K]`."""
 
     members = 1
 
@@ -32,11 +32,11 @@ class Plain(nn.Module):
         if not isinstance(net, nn.Module):
             raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
         self.net = net
-        twin_of(self)  # now, and not inside a compiler
+        twin_of(self)  # now, because it cannot be built under torch.compile
 
     @property
     def at_rest(self) -> Plain:
-        """This student in evaluation mode, over the same parameters and buffers, whatever mode it is in itself."""
+        """This student in evaluation mode, sharing its parameters and buffers; its own mode does not matter."""
         return twin_of(self)
 
     def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
@@ -48,19 +48,19 @@ class Plain(nn.Module):
 
     @contextlib.contextmanager
     def picking(self, members: Tensor) -> Iterator[Callable[[Tensor], Tensor]]:
-        """A function that answers for the picked members."""
+        """Yields a function that runs the picked members."""
         yield lambda x: self(x, members)
 
     def parameter_groups(self, lr: float, weight_decay: float, *, adaptive: bool = False) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Everything in one group."""
+        """One group with all trainable parameters."""
         trained = [p for p in self.parameters() if p.requires_grad]
         return [{"params": trained, "lr": lr, "weight_decay": weight_decay}]
 
 
 class BatchEnsemble(nn.Module):
-    """M networks theta o (r_m s_m^T) that share theta: `[B, ...]` to `[M, B, K]`. Made by `batch_ensemble`.
+    """M networks theta o (r_m s_m^T) that share theta: maps `[B, ...]` to `[M, B, K]`. Made by `batch_ensemble`.
 
-    All members see the whole batch: it is repeated M times, and normalisation layers run over the M * B examples.
+    Every member sees the whole batch: it is repeated M times, and normalisation layers run over all M * B examples.
     """
 
     def __init__(self, net: nn.Module, members: int, init: Init, report: Report) -> None:
@@ -71,40 +71,40 @@ class BatchEnsemble(nn.Module):
         self.report = report
         self.checked = False
         self.factor_names = frozenset(named_factors(net))
-        twin_of(self)  # now, and not inside a compiler
+        twin_of(self)  # now, because it cannot be built under torch.compile
 
     @property
     def at_rest(self) -> BatchEnsemble:
-        """This student in evaluation mode, over the same parameters and buffers, whatever mode it is in itself."""
+        """This student in evaluation mode, sharing its parameters and buffers; its own mode does not matter."""
         return twin_of(self)
 
     def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
-        """Logits of all members, or of those that an index tensor picks (without waiting for its values)."""
+        """Logits of all members, or of those an index tensor picks (without a device sync)."""
         refuse_bytes(x)
         if not self.checked and check.possible(x):
             self.check(x)
         if members is None:
             return self.answer(x, self.members)
         check_index(members, self.members)
-        # The layers read the number of members off their factors: picked factors make a smaller ensemble.
+        # The layers take the number of members from their factors, so picked factors make a smaller ensemble.
         return self.answer(x, members.shape[0], self.picked(members))
 
     @contextlib.contextmanager
     def picking(self, members: Tensor) -> Iterator[Callable[[Tensor], Tensor]]:
-        """A function that answers for the picked members; gradients with respect to its input belong inside."""
+        """Yields a function that runs the picked members; compute gradients with respect to its input inside."""
         check_index(members, self.members)
         picked = self.picked(members)
         count = members.shape[0]
         if torch.compiler.is_compiling():
             yield lambda x: self.answer(x, count, picked)
         else:
-            # Nobody asks for the gradients of the weights, and the layers should know.
+            # Only input gradients are wanted here: detached weights spare the layers computing theirs.
             constants = {name: p.detach() for name, p in self.net.named_parameters()}
             with substituted(self.net, constants | {name: f.detach() for name, f in picked.items()}):
                 yield lambda x: self.answer(x, count)
 
     def answer(self, x: Tensor, count: int, factors: dict[str, Tensor] | None = None) -> Tensor:
-        """`[count, B, K]`, with other factors where they are given."""
+        """Logits `[count, B, K]`, with `factors` in place of the network's own if given."""
         tiled = x.repeat(count, *(1,) * (x.dim() - 1))
         if torch.compiler.is_compiling():
             logits = logits_of(self.net, tiled, factors)
@@ -117,26 +117,26 @@ class BatchEnsemble(nn.Module):
         return torch.unflatten(logits, 0, (count, -1))
 
     def picked(self, members: Tensor) -> dict[str, Tensor]:
-        """The factors of the picked members: all of them side by side first, so that one kernel picks."""
+        """The factors of the picked members; all factors are concatenated first, so that one kernel selects."""
         factors = self.factors()
         rows = torch.cat(list(factors.values()), dim=1).index_select(0, members)
         return dict(zip(factors, rows.split([f.shape[1] for f in factors.values()], dim=1), strict=True))
 
     def factors(self) -> dict[str, nn.Parameter]:
-        """Every r - 1 and s - 1 of the network, by name; tied ones once."""
+        """Every r - 1 and s - 1 of the network by name; tied ones appear once."""
         return {name: p for name, p in self.net.named_parameters() if name in self.factor_names}
 
     def parameter_groups(self, lr: float, weight_decay: float, *, adaptive: bool = False) -> list[dict[str, Any]]:
-        """Groups with which an ordinary optimizer takes the steps of algorithm 2.
+        """Parameter groups with which an ordinary optimizer takes the steps of the paper's algorithm 2.
 
-        theta: gradient of the mean loss over the members, decay lambda. r_m and s_m: full gradient of the loss of
-        member m, which is M times what the mean gives them, and decay lambda (r_m - 1): M times the learning rate
-        and lambda / M on the offsets r_m - 1 are just that, for SGD with any momentum. Factors of a BE student
-        (`init="normal"`) are not decayed.
+        theta gets the gradient of the mean loss over the members, and weight decay lambda. r_m and s_m get the full
+        gradient of member m's loss, which is M times what the mean gives them, and decay lambda (r_m - 1). M times the
+        learning rate, with decay lambda / M on the offsets r_m - 1, is exactly that, for SGD with any momentum. The
+        factors of a BE student (`init="normal"`) are not decayed.
 
-        `adaptive=True` is for optimizers that take out the gradient's scale and decouple the decay, such as AdamW:
-        the factors then get lr and lambda like everything else. A scheduler has to scale each group's own rate
-        (LambdaLR and its kin do; OneCycleLR needs a list of rates).
+        `adaptive=True` is for optimizers that normalise the gradient's scale and decouple weight decay, such as AdamW:
+        factors then get the same lr and lambda as everything else. A scheduler must scale each group's own learning
+        rate (LambdaLR and the like do; OneCycleLR needs a list of rates).
         """
         factors = list(self.factors().values())
         known = {id(p) for p in factors}
@@ -149,11 +149,11 @@ class BatchEnsemble(nn.Module):
         ]
 
     def check(self, x: Tensor) -> None:
-        """Compares members with their subnetworks on an example, layer by layer, with random factors.
+        """Compares the members with their subnetworks on an example, layer by layer, with random factors.
 
-        The first call does this by itself, unless it happens inside a compiler or a capture; `batch_ensemble(...,
-        example=x)` has done it already. Raises ValueError where some layer mixes the members up, which code that
-        reorders the batch in an unusual way can cause.
+        The first call of the student does this automatically, unless it is being compiled or captured;
+        `batch_ensemble(..., example=x)` has already done it. Raises ValueError if a layer mixes up the members, which
+        happens when code reorders the batch in an unusual way.
         """
         found = check.first_disagreement(self.net, x)
         if found is not None:
@@ -174,17 +174,17 @@ def batch_ensemble(
     keep: Collection[str] = (),
     generator: torch.Generator | None = None,
 ) -> BatchEnsemble:
-    """Any classifier as a student with M members; the network given is copied and never changed.
+    """Turns any classifier into a student with M members. The network is copied and never changed.
 
     Args:
         net: a module that maps `[B, ...]` to logits `[B, K]`. Its weights become theta.
         members: M, one for each teacher.
-        init: "ones" for LatentBE; "normal" for BE, factors from N(1, 0.5^2).
-        example: a few inputs. With them the conversion runs the network to see where each layer's batch lies, leaves
-            shared what cannot be told apart, and checks both that members at factors one answer as `net` does and
-            that member m answers as `subnetwork(student, m)`.
-        keep: names of layers (or of modules above them) to leave shared.
-        generator: for the draws of "normal".
+        init: "ones" for LatentBE; "normal" for BE, whose factors are drawn from N(1, 0.5^2).
+        example: a few inputs. If given, the network is run on them to find each layer's batch dimension; layers whose
+            members cannot be kept apart are left shared; and the result is verified: with all factors at one, members
+            must return what `net` does, and member m must return what `subnetwork(student, m)` does.
+        keep: names of layers, or of modules that contain them, to leave shared.
+        generator: random generator for the factors of "normal".
     """
     if not isinstance(net, nn.Module):
         raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
@@ -226,7 +226,7 @@ def convert(
     decisions: list[Decision],
     generator: torch.Generator | None = None,
 ) -> BatchEnsemble:
-    """Carries the decisions out on a copy."""
+    """Applies the decisions to a copy of the network."""
     converted = [d for d in decisions if not d.reason]
     if not converted:
         reasons = "; ".join(f"'{d.name}': {d.reason}" for d in decisions[:5])
@@ -236,7 +236,7 @@ def convert(
         )
     was = {id(m): name for name, m in net.named_modules()}
     net_copy = copied(net)
-    tied: dict[tuple[int, str], nn.Parameter] = {}  # one set of factors for each weight, however often it is used
+    tied: dict[tuple[int, str], nn.Parameter] = {}  # one pair of factors per weight, however many layers share it
     added: dict[str, int] = {}
     for decision in converted:
         name = was[id(decision.module)]
@@ -259,7 +259,7 @@ def attach_factors(
         for which, length in zip((R, S), factor_shapes(layer, weight_name), strict=True):
             key = (id(weight), which)
             if key not in tied:
-                # Drawn on the host, so that a seed gives the same factors on every device.
+                # Drawn on the CPU, so that a seed gives the same factors on every device.
                 offset = torch.zeros(members, length)
                 if init == "normal":
                     offset.normal_(0, NORMAL_DEVIATION, generator=generator)
@@ -272,12 +272,12 @@ def factor_count(layer: RankOne, weight_name: str, members: int) -> int:
 
 
 def logits_of(net: nn.Module, x: Tensor, substitutes: dict[str, Tensor] | None = None) -> Tensor:
-    """Logits `[B, K]` of a network, some of its parameters replaced where asked."""
+    """Logits `[B, K]` of a network, with some of its parameters replaced if `substitutes` are given."""
     refuse_bytes(x)
-    # cuDNN has no gradient for a recurrent layer in evaluation mode; torch's own implementation has.
+    # cuDNN has no backward for recurrent layers in evaluation mode; torch's own implementation does.
     with torch.backends.cudnn.flags(enabled=False) if recurrent(net, x) else contextlib.nullcontext():
         output = net(x) if substitutes is None else torch.func.functional_call(net, substitutes, (x,))
-    logits = getattr(output, "logits", output)  # the classifiers of transformers answer with a record
+    logits = getattr(output, "logits", output)  # classifiers of the transformers library return an output object
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         shape = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(f"{type(net).__name__}: expected a network that answers logits [B, K], got {shape}")
@@ -285,20 +285,20 @@ def logits_of(net: nn.Module, x: Tensor, substitutes: dict[str, Tensor] | None =
 
 
 def recurrent(net: nn.Module, x: Tensor) -> bool:
-    """Whether a gradient with respect to x goes through a recurrent layer on a GPU at rest."""
+    """Whether an input gradient is wanted through a recurrent layer, on a GPU, in evaluation mode."""
     if torch.compiler.is_compiling() or not (x.is_cuda and x.requires_grad) or net.training:
         return False
     return any(isinstance(module, nn.RNNBase) for module in net.modules())
 
 
 def refuse_bytes(x: Tensor) -> None:
-    """Token indices are integers of some width; bytes are images that nobody has scaled."""
+    """Refuses uint8 inputs: these are unscaled images, while token indices come in wider integers."""
     if x.dtype == torch.uint8:
         raise ValueError("x: expected floating-point inputs, got uint8; divide images by 255")
 
 
 def twin_of(student: AnyStudent) -> AnyStudent:
-    """The student's twin at rest, made once and again when modules were exchanged. It is not one of its modules."""
+    """The student's evaluation-mode twin, not registered as a submodule. Cached; rebuilt if modules were replaced."""
     twin = student.__dict__.get("_twin")
     if twin is student or (torch.compiler.is_compiling() and twin is not None):
         return cast(AnyStudent, twin)

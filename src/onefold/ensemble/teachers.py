@@ -1,4 +1,4 @@
-"""Teachers: M trained networks that are only asked."""
+"""Teachers: M trained networks, used for inference only."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from onefold.ensemble.picking import check_index, substituted
 from onefold.ensemble.student import logits_of
 from onefold.fast.streams import together
 
-ALIGNED = 64  # elements: every weight begins where the fastest kernels want it to
+ALIGNED = 64  # elements: the alignment of every weight, which the fastest kernels require
 
 
 class Place(NamedTuple):
-    """Where a weight lies in its row."""
+    """Where a weight is stored: its row, and its offset, shape and stride there."""
 
     row: int
     offset: int
@@ -33,16 +33,16 @@ class Place(NamedTuple):
 
 
 class Teachers(nn.Module):
-    """Frozen networks in evaluation mode: `[B, ...]` to `[M, B, K]`.
+    """Frozen networks in evaluation mode: maps `[B, ...]` to `[M, B, K]`.
 
-    The members may be of different architectures. Where all have the same one, an index tensor on any device picks
-    members without waiting for its values: the picked weights are gathered from a stack of all members' weights, and
-    only those networks run. Where they differ, an index on the host picks the networks to run; an index on another
-    device runs all of them and picks among the answers.
+    The networks may have different architectures. If all are the same, an index tensor on any device picks members
+    without a device sync: the picked weights are gathered from a stack of all members' weights, and only those
+    networks run. If they differ, an index on the CPU picks the networks to run, and an index on another device runs
+    all of them and selects among their outputs.
 
     Args:
         networks: a list of trained networks, each of which maps `[B, ...]` to logits `[B, K]`; they are copied.
-        example: a few inputs, about which all are asked once, so that networks of different classes are told now.
+        example: a few inputs to run every network on once, so that teachers with different numbers of classes fail now.
     """
 
     def __init__(self, networks: Iterable[nn.Module] | nn.Module, *, example: Tensor | None = None) -> None:
@@ -76,13 +76,13 @@ class Teachers(nn.Module):
         return len(self.networks)
 
     def train(self, mode: bool = True) -> Self:  # noqa: ARG002
-        """Teachers stay in evaluation mode, whatever contains them."""
+        """Teachers stay in evaluation mode, even when a module that contains them is set to train."""
         return super().train(False)
 
     def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
-        """Logits of all teachers, or of those an index tensor picks, with gradients to x where it asks for them."""
+        """Logits of all teachers, or of those an index tensor picks; differentiable with respect to x."""
         if members is None:
-            # Each as a part of its own: on a GPU small networks do not fill it alone.
+            # As concurrent parts: one small network alone does not fill a GPU.
             parts = [partial(logits_of, network, x) for network in self.networks]
             return self.stacked(together(parts), range(self.members))
         check_index(members, self.members)
@@ -96,7 +96,7 @@ class Teachers(nn.Module):
 
     @contextlib.contextmanager
     def picking(self, members: Tensor) -> Iterator[Callable[[Tensor], Tensor]]:
-        """A function that answers for the picked members; gradients with respect to its input belong inside."""
+        """Yields a function that runs the picked members; compute gradients with respect to its input inside."""
         if torch.compiler.is_compiling() or on_the_host(members) or not self.alike or members.shape[0] != 1:
             yield lambda x: self(x, members)
         else:
@@ -105,7 +105,7 @@ class Teachers(nn.Module):
                 yield lambda x: logits_of(self.networks[0], x).unsqueeze(0)
 
     def weights(self, member: Tensor) -> dict[str, Tensor]:
-        """One member's weights by an index `[1]` that stays on the device."""
+        """One member's weights, picked by an index `[1]` that stays on the device."""
         if not torch.compiler.is_compiling() and not self.fresh():
             self.restack()
         places: dict[str, Place] = self.__dict__["places"]
@@ -113,7 +113,8 @@ class Teachers(nn.Module):
         return {name: rows[p.row].as_strided(p.shape, p.stride, p.offset) for name, p in places.items()}
 
     def check(self, x: Tensor) -> None:
-        """Asks everybody once: the same classes, and the same answers by index where the networks are alike."""
+        """Runs every teacher once: all must have the same classes. Networks whose output changes when their weights are
+        picked by index are no longer treated as alike."""
         with torch.no_grad():
             answers = self(x)
             if self.alike:
@@ -134,8 +135,8 @@ class Teachers(nn.Module):
         return torch.stack(answers)
 
     def restack(self) -> None:
-        """Lays each member's weights one after another into a row, of which the networks then hold views: no second
-        copy, and a member is picked with one kernel for each type of number."""
+        """Packs each member's weights into a row, and makes the networks' tensors views of it: there is no second copy,
+        and picking a member takes one kernel for each dtype."""
         rows: list[Tensor] = []  # [M, P] for each dtype and device
         places: dict[str, Place] = {}
         if self.alike:
@@ -154,7 +155,7 @@ class Teachers(nn.Module):
                         p = places[name]
                         values = rows[-1][m].as_strided(p.shape, p.stride, m * length + p.offset)
                         held[name].data = values.copy_(held[name].data)
-        # Not parameters: the networks hold these values under their own names.
+        # Kept out of the state_dict: the networks already hold these values under their own names.
         self.__dict__["rows"], self.__dict__["places"] = rows, places
 
     def fresh(self) -> bool:
@@ -172,7 +173,7 @@ class Teachers(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.restack()  # after a copy or a pickle the networks hold tensors of their own
+        self.restack()  # after a copy or unpickling, the networks hold separate tensors
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -185,7 +186,7 @@ def after_loading(teachers: Teachers, _: object) -> None:
 
 
 def same_architecture(a: nn.Module, b: nn.Module) -> bool:
-    """Whether b is a with other values in its parameters and buffers. In doubt it is not."""
+    """Whether a and b differ in nothing but the values of parameters and buffers. If in doubt, False."""
     if [n for n, _ in a.named_modules()] != [n for n, _ in b.named_modules()]:
         return False
     for one, other in zip(a.modules(), b.modules(), strict=True):
@@ -200,7 +201,7 @@ def same_architecture(a: nn.Module, b: nn.Module) -> bool:
 
 
 def ties(net: nn.Module) -> list[list[str]]:
-    """Names of the same tensor, together."""
+    """Groups the names that refer to the same tensor."""
     groups: dict[int, list[str]] = {}
     for named in (net.named_parameters(remove_duplicate=False), net.named_buffers(remove_duplicate=False)):
         for name, tensor in named:
@@ -209,12 +210,12 @@ def ties(net: nn.Module) -> list[list[str]]:
 
 
 def on_the_host(index: Tensor) -> bool:
-    """Whether reading the index waits for nothing."""
+    """Whether the index can be read without a device sync."""
     return index.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def settings(module: nn.Module) -> dict[str, Any]:
-    """Attributes that decide what a module computes, beyond its tensors and children."""
+    """Attributes, besides tensors and children, that determine what a module computes."""
     return {
         name: value
         for name, value in module.__dict__.items()

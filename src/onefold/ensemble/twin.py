@@ -1,4 +1,4 @@
-"""A second view of a module, in evaluation mode, over the same parameters and buffers."""
+"""A copy of a module in evaluation mode that shares its parameters and buffers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T", bound=nn.Module)
 
 
 def at_rest(module: T) -> T:
-    """The module with its running statistics and without dropout; the original's modes are left alone.
+    """A copy in evaluation mode; the original's mode is left alone.
 
-    The copy shares the dictionaries that hold parameters and buffers, so it follows every later change of
-    them: an optimizer's step, `to(device)`, `load_state_dict`. Switching modes back and forth inside a training step
-    would do the same, but not inside a compiled one.
+    The copy shares the dictionaries that hold parameters and buffers, so it follows every later change of them: an
+    optimizer step, `to(device)`, `load_state_dict`. Switching modes back and forth inside a training step would do the
+    same, but not under torch.compile.
     """
     memo = {id(t): t for t in (*module.parameters(), *module.buffers())}
     twin = copy.deepcopy(module, memo)

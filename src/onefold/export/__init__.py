@@ -1,4 +1,4 @@
-"""The network of a finished run for where it is served, each file read again and compared before it gets its name."""
+"""Exports the network of a finished run for serving; each file is read back and compared before it is saved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMATS = tuple(PLACES)
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and what there is to say about it."""
+    """The path that was written, and notes for the user."""
 
     path: Path
     notes: list[str]
@@ -45,17 +45,18 @@ def export(
     net: nn.Module | None = None,
     example: Tensor | None = None,
 ) -> Exported:
-    """Writes the network of a finished run, or the ensemble of a folder of teachers, and compares what was written.
+    """Exports the network of a finished run, or the ensemble of a folder of teachers, and checks that the exported file
+    gives the same outputs.
 
     Args:
-        format: safetensors (weights under the network's own keys), onnx, torch-export (a program that needs no source
-            of the network), or hub (a folder with a model card).
-        out: the file, or the folder of a hub; in RUN/export, if nothing is said.
-        calibrated: the run's temperature becomes part of the network, where it has one.
-        batch: how many examples it takes at a time; any number, if nothing is said.
-        network: where the file of a network of one's own lies now, FILE.py:NAME.
-        net, example: of a run from Python, whose folder has the weights alone: a network of that architecture, and
-            inputs `[B, ...]`.
+        format: safetensors (weights under the network's own keys), onnx, torch-export (a program that does not need the
+            network's source), or hub (a folder with a model card).
+        out: the file to write, or with hub the folder; by default in RUN/export.
+        calibrated: make the run's temperature, if it has one, a part of the network.
+        batch: fixed batch size that the exported program takes; by default any.
+        network: FILE.py:NAME, if the file of your own network has moved since training.
+        net, example: for a run that was trained from Python, whose folder has only the weights: a network of the same
+            architecture, and inputs `[B, ...]`.
     """
     if format not in PLACES:
         raise ValueError(f"format: expected {', '.join(FORMATS)}, got {format!r}")

@@ -1,4 +1,4 @@
-"""Whether what was written answers as the network did."""
+"""Checks that an exported file gives the same outputs as the network."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-CLOSE = 1e-3  # of the largest logit: other kernels round otherwise, other networks are further away
+CLOSE = 1e-3  # relative to the largest logit: more than different kernels' rounding, less than different networks
 
 
 @torch.no_grad()
 def check_agreement(expected: Tensor, answer: Callable[[Tensor], Tensor], x: Tensor, what: str) -> str:
-    """How far apart the answers are, in a sentence; a ValueError where they are not those of the same network."""
+    """A sentence on how far apart the outputs are; a ValueError if they cannot be those of the same network."""
     found = answer(x)
     if found.shape != expected.shape:
         raise ValueError(f"{what}: expected answers {list(expected.shape)}, got {list(found.shape)}; nothing is kept")

@@ -18,7 +18,7 @@ TAUGHT = {"kd": "KD", "aekd": "AE-KD", "proxy-end2": "Proxy-EnD2", "be": "BatchE
 
 
 def card(found: Deployed, to_do: str, program: bool, code: list[str]) -> str:
-    import jinja2  # loaded when there is something to write
+    import jinja2  # imported only where it is used
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("onefold.export", "."),
@@ -47,7 +47,7 @@ def title(facts: dict[str, Any]) -> str:
 
 
 def story(facts: dict[str, Any]) -> str:
-    """What the network is, in a sentence."""
+    """A sentence that says what the network is."""
     if facts["kind"] == "ensemble":
         return f"A deep ensemble of {facts['networks']} networks {facts['network']}."
     if facts["method"] == "supervised":
@@ -59,7 +59,7 @@ def story(facts: dict[str, Any]) -> str:
 
 
 def loading(found: Deployed) -> list[str]:
-    """Lines of Python that make the network whose weights these are."""
+    """Lines of Python that create the network for these weights."""
     about = found.about
     if "image_size" not in about:  # trained from Python
         return [f"net = {found.facts['network']}(...)  # as it was made to be trained"]

@@ -1,4 +1,4 @@
-"""What is exported: one module that answers `[B, K]`, and what whoever serves it has to know."""
+"""What is exported: a module that returns `[B, K]`, and the facts that are needed to serve it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from onefold.run import RunFolder
 
 @dataclass(frozen=True, eq=False)
 class Deployed:
-    """A network with its temperature, on a CPU and at rest.
+    """A network with its temperature, on the CPU in evaluation mode.
 
-    answer: inputs `[B, ...]` to logits `[B, K]`, whose softmax is the prediction.
-    weights: the network whose state dict is kept, the temperature in its last layer where it ends in one.
-    example: inputs as it may see them, drawn.
-    facts: what can be said of it in JSON.
+    answer: maps inputs `[B, ...]` to logits `[B, K]`, whose softmax is the prediction.
+    weights: the network whose state dict is saved; if it ends in a linear layer, that includes the temperature.
+    example: random inputs of the right shape and range, or those that were given.
+    facts: a description in JSON.
     """
 
     path: Path
@@ -35,15 +35,15 @@ class Deployed:
 
     @property
     def ordinary(self) -> bool:
-        """Whether the weights alone, in the network they are of, give the answer."""
+        """Whether the network with these weights gives the prediction by itself, with nothing left to do."""
         return self.weights is self.answer
 
 
 def deployed(
     folder: Path | str, calibrate: bool = True, given: str = "", own: tuple[nn.Module, Tensor] | None = None
 ) -> Deployed:
-    """The network of a finished run, or the ensemble of a folder of teachers, calibrated where the run has a
-    temperature; `given` and `own` as in `served_by`."""
+    """The network of a finished run, or the ensemble of a folder of teachers, calibrated if the run has a temperature;
+    `given` and `own` as in `served_by`."""
     found = answering(folder, "onefold.export.export(run, format, net=Net(), example=x)", given, own)
     path, run = Path(folder).expanduser(), found.runs[0]
     alone = run.path == path
@@ -81,17 +81,17 @@ def facts_of(run: RunFolder, about: dict[str, Any], network: str, example: Tenso
     }
 
 
-# What is published does not say where things lie on somebody's disk.
+# Published files must not reveal paths on somebody's disk.
 
 
 def published_network(name: str) -> str:
-    """../nets/mine.py:Net is mine.py:Net."""
+    """../nets/mine.py:Net becomes mine.py:Net."""
     place, _, attribute = name.rpartition(":")
     return f"{Path(place).name}:{attribute}" if is_own(name) else name
 
 
 def published_data(name: str) -> str:
-    """npz:/home/me/mine.npz is mine.npz, and so is what lies at any other path."""
+    """npz:/home/me/mine.npz becomes mine.npz, and likewise any other path."""
     kind, _, place = name.partition(":")
     path = kind in ("npz", "folder") or place.startswith(("/", "~", "."))
     return Path(place).expanduser().resolve().name if path else name

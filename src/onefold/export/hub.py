@@ -1,5 +1,5 @@
-"""A folder for a model hub: weights, what is known of them in config.json, a program that runs without the network's
-source, and a model card that says how to load it and how good it is."""
+"""A folder for a model hub: weights, config.json, a program that runs without the network's source, and a model card
+that says how to load the network and how good it is."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from onefold.export.weights import header_of, still_to_do, weights_bytes
 from onefold.run import write_aside
 
 WEIGHTS, PROGRAM, CONFIG, CARD = "model.safetensors", "model.pt2", "config.json", "README.md"
-NEW, MARK = f"{CARD}.new", "model_card_sha256"  # beside a card that was edited; in config.json, of the card as written
+NEW, MARK = f"{CARD}.new", "model_card_sha256"  # new card next to an edited one; hash of our card, in config.json
 
 
 def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[str]:
-    """Fills the folder and tells what there is to say; a model card that was edited stays."""
+    """Fills the folder and returns notes for the user; a model card that was edited is kept."""
     weights, notes = weights_bytes(found)
     files: dict[str, bytes] = {WEIGHTS: weights}
     try:
         files[PROGRAM], told = program_bytes(traced(found.answer, found.example, batch))
         notes += told
-    except ValueError as error:  # some networks cannot be traced; the folder is good without
+    except ValueError as error:  # some networks cannot be traced; the folder is useful without a program
         notes.append(f"there is no {PROGRAM}: {error}")
     code = own_code(found)
     text = card(found, still_to_do(found), PROGRAM in files, [str(name) for name in code]).encode()
@@ -57,26 +57,25 @@ def of_card(text: bytes) -> str:
 
 
 def was_edited(folder: Path) -> bool:
-    """Whether the folder has a model card that is not as an export left it."""
+    """Whether the folder has a model card that was edited since it was exported."""
     if not (folder / CARD).exists():
         return False
     try:
         written = json.loads((folder / CONFIG).read_text()).get(MARK)
-    except (OSError, ValueError, AttributeError):  # no config.json, or somebody else's
+    except (OSError, ValueError, AttributeError):  # no config.json, or not ours
         return True
     return bool(written != of_card((folder / CARD).read_bytes()))
 
 
 def config(found: Deployed) -> dict[str, Any]:
-    """config.json: the facts, and the classes as hubs read them."""
+    """config.json: the facts, and the classes in the form that hubs expect."""
     names = found.facts["class_names"] or [str(k) for k in range(found.facts["classes"])]
     labels = {"id2label": dict(enumerate(names)), "label2id": {name: k for k, name in enumerate(names)}}
     return {"library_name": "onefold", "architectures": [type(found.weights).__name__]} | labels | header_of(found)
 
 
 def own_code(found: Deployed) -> dict[Path, Path]:
-    """The files that a network of the user's own is written in, by their places in the folder; none of an installed
-    package."""
+    """The source files of a user's own network, by their paths in the folder; none if it is in an installed package."""
     if not is_own(found.about.get("network", "")):
         return {}
     own = recorded(found.about)

@@ -1,4 +1,4 @@
-"""ONNX: what ONNX Runtime, TensorRT, OpenVINO and others serve."""
+"""ONNX files, for ONNX Runtime, TensorRT, OpenVINO and others."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from onefold.export.agree import check_agreement
 from onefold.export.program import Traced, quiet
 
 INPUT, OUTPUT, BATCH = "x", "logits", "batch"
-MOST = 1_900_000_000  # bytes of weights: one file holds two gigabytes
+MOST = 1_900_000_000  # bytes of weights: a single file is limited to two gigabytes
 
 
 def check_onnx() -> None:
-    """Refuses before anything is done."""
+    """Refuses missing packages before anything is done."""
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(f"format: onnx needs {' and '.join(missing)}; run: pip install onnx onnxscript onnxruntime")
 
 
 def onnx_bytes(found: Traced, facts: dict[str, Any]) -> tuple[bytes, list[str]]:
-    """The file, with one input `x` and one output `logits`, and the facts among its metadata; answered by ONNX Runtime
-    where that is installed, and compared."""
+    """The file, with one input `x`, one output `logits`, and the facts as metadata; checked with ONNX Runtime if that
+    is installed."""
     size = sum(t.numel() * t.element_size() for t in found.program.state_dict.values())
     if size > MOST:
         raise ValueError(f"format: the weights take {size / 1e9:.1f} GB and an ONNX file holds 2; take torch-export")

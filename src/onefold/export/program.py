@@ -14,11 +14,11 @@ from torch.export import Dim, ExportedProgram
 
 from onefold.export.agree import check_agreement
 
-LONG = 200  # of what torch's tracer says, which is pages
+LONG = 200  # characters that we show of messages from torch's tracer, which can be pages
 
 
 class Traced(NamedTuple):
-    """A program, inputs that it takes, what the network answers to them, and what there is to say."""
+    """A program, inputs for it, the network's outputs for these, and notes for the user."""
 
     program: ExportedProgram
     x: Tensor
@@ -27,8 +27,8 @@ class Traced(NamedTuple):
 
 
 def traced(module: nn.Module, example: Tensor, batch: int | None = None) -> Traced:
-    """The program of a network for batches of any size, or of the size `batch`. One that takes no batch of any size
-    gets one example at a time, and says so."""
+    """The program of a network for batches of any size, or of size `batch`. If the network cannot be exported for any
+    size, the program takes one example at a time, with a note that says so."""
     notes: list[str] = []
     with quiet(), torch.no_grad():
         if batch is None:
@@ -37,7 +37,7 @@ def traced(module: nn.Module, example: Tensor, batch: int | None = None) -> Trac
                 for size in {1, 2, len(example)}:
                     check_agreement(module(example[:size]), free.module(), example[:size], "the exported program")
                 return Traced(anonymous(free), example, module(example), notes)
-            except Exception as error:  # whatever a network does that is not the same for every batch
+            except Exception as error:  # networks can depend on the batch size in many ways
                 batch = 1
                 notes.append(f"it takes one example at a time, because for batches of any size: {first_line(error)}")
         x = example[torch.arange(batch) % len(example)]
@@ -51,7 +51,7 @@ def traced(module: nn.Module, example: Tensor, batch: int | None = None) -> Trac
 
 
 def anonymous(program: ExportedProgram) -> ExportedProgram:
-    """Without what it was traced with: inputs, which may be somebody's data, and lines and places of source files."""
+    """Removes private traces of where it was made: the example inputs, and paths and lines of source files."""
     program.example_inputs = None
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
@@ -60,7 +60,7 @@ def anonymous(program: ExportedProgram) -> ExportedProgram:
 
 
 def program_bytes(found: Traced) -> tuple[bytes, list[str]]:
-    """The file of a program, read again and compared."""
+    """The file of a program, after reading it back and comparing its outputs."""
     file = io.BytesIO()
     with quiet():
         torch.export.save(found.program, file)
@@ -75,7 +75,7 @@ def first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """What torch's tracer warns of is about its own insides."""
+    """Ignores the warnings of torch's tracer, which are about its internals."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""safetensors: the weights under the network's own keys, and the facts in the header."""
+"""safetensors files: the weights under the network's own keys, with the facts in the header."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onefold.export.deployed import Deployed
 
 
 def weights_bytes(found: Deployed) -> tuple[bytes, list[str]]:
-    """The file, read again into the network and compared."""
+    """The file, after loading it into the network and comparing the outputs."""
     tensors, _ = pack(dict(found.weights.state_dict()))
     header = {"format": "pt", "onefold": json.dumps(header_of(found))}
     content = safetensors.torch.save({name.removeprefix("/"): t for name, t in tensors.items()}, header)
@@ -31,7 +31,7 @@ def header_of(found: Deployed) -> dict[str, Any]:
 
 
 def still_to_do(found: Deployed) -> str:
-    """What the weights alone do not do, in a sentence."""
+    """A sentence on what remains to be done with the outputs of a network with these weights; empty if nothing."""
     if found.ordinary:
         return ""
     temperature = found.facts["temperature"] if found.facts["calibrated"] else None

@@ -1,4 +1,4 @@
-"""Plain tensor functions that measure predictions, and accumulators that stream them in fixed memory."""
+"""Metrics of predictions: plain tensor functions, and accumulators that stream batches in fixed memory."""
 
 from onefold.metrics.accumulator import Accumulator
 from onefold.metrics.bins import adaptive_ece

@@ -1,4 +1,4 @@
-"""Sums on a device: what every streaming metric keeps, and how it moves, merges and travels."""
+"""The state of every streaming metric: sums on a device that can be moved, stored, merged and all-reduced."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import Tensor
 
 
 def sum_dtype(device: torch.device) -> torch.dtype:
-    """float64, or float32 on the one kind of device that has no float64."""
+    """float64, or float32 on MPS, which has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 class Accumulator(abc.ABC):
-    """Named tensors of sums and counts alone: adding two states is having seen both halves of the data.
+    """Named tensors that hold only sums and counts, so that adding two states gives that of the combined data.
 
-    The state begins on `device` (the CPU if none is given) and follows the batches it is updated with.
+    The state starts on `device` (by default the CPU) and moves to the device of the batches it is updated with.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], device: torch.device | str | None) -> None:
         place = torch.device("cpu" if device is None else device)
         dtype = sum_dtype(place)
-        # Ordinary tensors even when made inside inference mode: they are written to again outside of it.
+        # Ordinary tensors even if created in inference mode: they may be updated outside it.
         with torch.inference_mode(False):
             self._sums = {name: torch.zeros(s, dtype=dtype, device=place) for name, s in shapes.items()}
 
@@ -42,24 +42,24 @@ class Accumulator(abc.ABC):
         return self
 
     def reset(self) -> Self:
-        """Forgets everything."""
+        """Sets the state to zero."""
         for sums in self._sums.values():
             sums.zero_()
         return self
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of the state: tensors that may be stored, sent, or added to those of another."""
+        """A copy of the state, to be stored, sent, or added to another's."""
         return {name: sums.clone() for name, sums in self._sums.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> Self:
-        """Replaces the state by one that `state()` gave."""
+        """Replaces the state by one returned from `state()`."""
         self._check_alike("state", state)
         for name, sums in self._sums.items():
             sums.copy_(state[name])
         return self
 
     def merge(self, other: Self) -> Self:
-        """Takes in what another has seen; `other` stays as it is."""
+        """Adds the state of `other`, which is left unchanged."""
         if type(other) is not type(self):
             raise ValueError(f"other: expected a {type(self).__name__}, got a {type(other).__name__}")
         self._check_alike("other", other._sums)
@@ -70,8 +70,8 @@ class Accumulator(abc.ABC):
     def all_reduce(self, group: dist.ProcessGroup | None = None) -> Self:
         """Merges the states of all processes, in place: call it once, after the last update.
 
-        Does nothing where `torch.distributed` is not in use. A process that may see no batch names its `device`
-        beforehand, where the group works on one kind only.
+        Does nothing if `torch.distributed` is not in use. A process that may see no batch at all must be given its
+        `device` beforehand if the group's backend supports only one kind of device.
         """
         if dist.is_available() and dist.is_initialized():
             for sums in self._sums.values():
@@ -80,7 +80,7 @@ class Accumulator(abc.ABC):
 
     @abc.abstractmethod
     def compute(self) -> dict[str, float]:
-        """The metrics of everything seen so far; waits for the device."""
+        """The metrics of everything seen so far; synchronizes with the device."""
 
     def _follow(self, batch: Tensor) -> None:
         if batch.device != self.device:

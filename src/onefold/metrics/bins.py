@@ -1,4 +1,4 @@
-"""Calibration errors from bins: equal widths for ECE and its kin, equal masses for the adaptive one."""
+"""Calibration errors from bins: of equal width for ECE and the like, of equal mass for adaptive ECE."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def equal_width_bins(probability: Tensor, bins: int) -> Tensor:
-    """The bin l of each probability, l / bins < p <= (l + 1) / bins; exactly 0 is in the first."""
+    """The bin l of each probability, l / bins < p <= (l + 1) / bins; exactly 0 falls in the first."""
     count = torch.full((), bins, dtype=probability.dtype, device=probability.device)
-    # By a tensor, not a number: CUDA divides by a number through its rounded reciprocal.
+    # Divide by a tensor, not a Python number: for a number CUDA multiplies by its rounded reciprocal.
     inner = torch.arange(1, bins, dtype=probability.dtype, device=probability.device) / count
-    return torch.bucketize(probability.contiguous(), inner)  # warns of anything else
+    return torch.bucketize(probability.contiguous(), inner)  # bucketize warns about non-contiguous input
 
 
 def equal_mass_error(mass: FloatArray, gap: FloatArray, bins: int) -> float:
-    """Sum over bins of |gap| / total mass, for groups in order of confidence, either way, and bins of equal mass.
+    """Sum over bins of equal mass of |gap| / total mass, for groups sorted by confidence in either direction.
 
-    `mass` is the number of examples of each group and `gap` its sum of (confidence - correct). A group that a
-    border of two bins falls into is split in proportion.
+    `mass` is the number of examples in each group and `gap` its sum of (confidence - correct). A group that straddles
+    a boundary between bins is split in proportion.
     """
     total = mass.sum()
     borders = np.arange(bins + 1) * (total / bins)
@@ -32,10 +32,10 @@ def equal_mass_error(mass: FloatArray, gap: FloatArray, bins: int) -> float:
 
 
 def adaptive_ece(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
-    """ECE over bins of N / bins examples each in order of confidence, of confidences `[N]` and hits `[N]`.
+    """ECE of confidences `[N]` and hits `[N]`, over bins of N / bins examples each in order of confidence.
 
-    Examples of equal confidence are one group, split in proportion where a border falls into it, so that the
-    result does not depend on their order; a single example on a border counts in both bins by its parts.
+    Examples of equal confidence form one group, which is split in proportion where it straddles a boundary, so that the
+    result does not depend on their order; a single example on a boundary counts partly in both bins.
     """
     if confidence.dim() != 1 or confidence.shape != correct.shape or not confidence.numel():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A temperature made part of a network, so that what is exported is calibrated."""
+"""Makes the temperature part of a network, so that the exported model is calibrated."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from onefold.metrics.calibration import check_temperature
 from onefold.metrics.ensemble import log_mean_probabilities
 from onefold.types import Ensemble, Prediction
 
-# Ends of a network through which a factor passes as it is, when evaluated.
+# Final layers that, in evaluation mode, commute with multiplying by a constant.
 _CHANGES_NOTHING = (nn.Identity, nn.Dropout, nn.Flatten)
 
 
 class Calibrated(nn.Module):
-    """A network whose logits, or what is predicted from them, are divided by a temperature that travels in its state
-    dict: `[B, ...]` to `[B, K]`."""
+    """Divides a network's logits, or the prediction made from them, by a temperature kept in the state dict: maps
+    `[B, ...]` to `[B, K]`."""
 
     temperature: Tensor
 
@@ -33,9 +33,9 @@ class Calibrated(nn.Module):
         self.train(model.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The answer at the temperature."""
+        """The logits divided by the temperature."""
         answer = self.model(x)
-        logits = getattr(answer, "logits", answer)  # the classifiers of transformers answer with a record
+        logits = getattr(answer, "logits", answer)  # classifiers of the transformers library return an output object
         if not isinstance(logits, Tensor):
             raise ValueError(f"model: expected a network that returns a tensor, got {type(logits).__name__}")
         if self.predict is not None:
@@ -50,23 +50,23 @@ def calibrated(
     *,
     predict: Prediction | None = None,
 ) -> nn.Module:
-    """A copy of a model that answers logits / T `[B, K]`; the model itself is left as it is.
+    """A copy of a model that returns logits / T `[B, K]`; the model itself is left unchanged.
 
-    Of teachers and batch ensembles the logits are the log of the mean of their members' softmax, to which their
-    temperature is fitted; `predict` is for models that answer otherwise, as in `onefold.evaluate`.
+    For teachers and batch ensembles the logits are the log of the members' mean softmax, to which their temperature is
+    fitted; `predict` is for models that predict in another way, as in `onefold.evaluate`.
 
-    Where a network's answer certainly is what its last `nn.Linear` gives, that layer's weight and bias are
-    divided by T, and the copy has the model's class and state dict keys. It is certain when a symbolic trace
-    of the forward pass says so, or, for a network that cannot be traced, when on the `example` (a batch of
-    inputs) the network returns the very tensor that the layer made. Otherwise the copy comes inside a
-    `Calibrated`, which divides. With an example the folded network's logits are compared with the model's.
+    If a network's output is certain to be that of its last `nn.Linear`, that layer's weight and bias are divided by T,
+    and the copy has the model's class and state dict keys. It is certain if a symbolic trace of the forward pass shows
+    it or, for a network that cannot be traced, if on the `example` (a batch of inputs) the network returns the very
+    tensor object that the layer produced. Otherwise the copy is wrapped in a `Calibrated`, which divides. With an
+    example, the folded network's logits are also compared with the model's.
     """
     temperature = check_temperature(temperature)
     if predict is None and isinstance(model, Ensemble):
         predict = log_mean_probabilities
     if predict is not None:
         return Calibrated(copy.deepcopy(model), temperature, predict)
-    # Looked at in a copy: a forward pass may write to the network, and evaluation is what is calibrated.
+    # Inspect a copy in evaluation mode: a forward pass may modify the network, and calibration is for inference.
     probe = copy.deepcopy(model).eval()
     name = _last_linear(probe, example)
     if name is not None:
@@ -80,7 +80,7 @@ def calibrated(
 
 @torch.no_grad()
 def _divide(layer: nn.Linear, temperature: float) -> bool:
-    """Divides the layer by T, and says whether its precision holds the result: half precision may overflow."""
+    """Divides the layer by T; returns whether its dtype can represent the result, since half precision may overflow."""
     held = True
     for parameter in layer.parameters():
         before = parameter.cpu().double()
@@ -91,7 +91,7 @@ def _divide(layer: nn.Linear, temperature: float) -> bool:
 
 
 def _agree(model: nn.Module, folded: nn.Module, temperature: float, example: Tensor) -> bool:
-    """Whether the folded network answers logits / T, to the square root of the precision it works in."""
+    """Whether the folded network returns logits / T, to within the square root of its dtype's epsilon."""
     with torch.no_grad():
         expected = copy.deepcopy(model).eval()(example) / temperature
         actual = copy.deepcopy(folded).eval()(example)
@@ -100,7 +100,7 @@ def _agree(model: nn.Module, folded: nn.Module, temperature: float, example: Ten
 
 
 def _last_linear(model: nn.Module, example: Tensor | None) -> str | None:
-    """The name of the linear layer whose output is certainly the model's. May write to the model."""
+    """The name of the linear layer whose output is certain to be the model's, or None. May modify the model."""
     if type(model) is nn.Linear:
         name: str | None = ""
     else:
@@ -113,7 +113,7 @@ def _last_linear(model: nn.Module, example: Tensor | None) -> str | None:
 
 
 class Tracer(torch.fx.Tracer):
-    """Looks only into modules with a linear layer in them: what others do on the way does not matter."""
+    """Traces only into modules that contain a linear layer: what the others compute does not matter here."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return super().is_leaf_module(m, module_qualified_name) or not any(
@@ -122,19 +122,19 @@ class Tracer(torch.fx.Tracer):
 
 
 def _traced(model: nn.Module) -> tuple[bool, str | None]:
-    """Whether the forward pass can be traced, and the linear layer that ends it."""
-    # The trace starts inside these and would not see them.
+    """Whether the forward pass can be traced, and the name of the linear layer it ends with."""
+    # A trace of the model would miss its own hooks and an overridden forward.
     if _hooked(model):
         return False, None
-    root = copy.deepcopy(model)  # the trace may leave stand-ins for tensors in it
+    root = copy.deepcopy(model)  # tracing may leave proxies in its attributes
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # As called with the inputs alone; otherwise a stand-in would take the place of every default.
+            # Fix all defaults, as if called with the inputs alone; otherwise each would become a proxy.
             parameters = inspect.signature(root.forward).parameters.values()
             defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
             graph = Tracer().trace(root, concrete_args=defaults)
-    except Exception:  # whatever a forward pass may do with a stand-in
+    except Exception:  # a forward pass given a proxy may raise anything
         return False, None
     (answer,) = next(node for node in graph.nodes if node.op == "output").args
     while isinstance(answer, torch.fx.Node) and answer.op == "call_module" and len(answer.users) == 1:
@@ -142,7 +142,7 @@ def _traced(model: nn.Module) -> tuple[bool, str | None]:
         if type(layer) not in _CHANGES_NOTHING or _hooked(layer):
             break
         answer = answer.args[0] if answer.args else None
-    else:  # not a module's output, or one with a second user, which may change it in place
+    else:  # not a module's output, or one with a second user, which may modify it in place
         return True, None
     memory = {p.untyped_storage().data_ptr() for p in layer.parameters()}
     calls = [n for n in graph.nodes if n.op == "call_module" and root.get_submodule(str(n.target)) is layer]
@@ -152,7 +152,7 @@ def _traced(model: nn.Module) -> tuple[bool, str | None]:
 
 
 def _hooked(module: nn.Module) -> bool:
-    """Whether calling the module is more than its class's forward pass."""
+    """Whether calling the module does more than run its class's forward."""
     return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
@@ -161,7 +161,7 @@ def _attribute(model: nn.Module, path: str) -> object:
 
 
 def _observed(model: nn.Module, example: Tensor) -> str | None:
-    """The linear layer that, called once on the example, made the very tensor that the model returns."""
+    """The linear layer that, called exactly once on the example, produced the very tensor the model returns."""
     outputs: dict[str, list[tuple[Tensor, int]]] = {}
     layers = {name: m for name, m in model.named_modules() if type(m) is nn.Linear}
     handles = []
@@ -185,7 +185,7 @@ def _observed(model: nn.Module, example: Tensor) -> str | None:
 
 
 def _plain(model: nn.Module, layer: nn.Module) -> bool:
-    """Whether the layer is nothing but an `nn.Linear` with weights that are its own."""
+    """Whether the layer is a plain `nn.Linear` that shares its weights with nothing else."""
     if type(layer) is not nn.Linear or _hooked(layer):
         return False
     own = dict(layer.named_parameters())

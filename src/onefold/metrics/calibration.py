@@ -1,4 +1,4 @@
-"""Temperature scaling: the temperature fitted on validation data, and the metrics it gives."""
+"""Temperature scaling: fits the temperature on validation data, and computes metrics at that temperature."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from onefold.metrics.classification import Classification, as_members
 from onefold.metrics.ensemble import log_mean_probabilities
 from onefold.types import at_least_float32, check_labels, check_logits
 
-LOWEST, HIGHEST = 1e-3, 1e3  # temperatures
-UNTOLD = 1.0  # where no temperature is best; one that is best is never exactly this, but at least
+LOWEST, HIGHEST = 1e-3, 1e3  # the range of temperatures
+UNTOLD = 1.0  # returned if the data determine no temperature; a fitted temperature of 1 is returned as FITTED instead
 FITTED = math.nextafter(UNTOLD, HIGHEST)
-_VALUES = 2**22  # values worked on at once: 32 MiB in float64
+_VALUES = 2**22  # values processed at once: 32 MiB in float64
 
 
 def _chunks(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Logits `[M, N, K]` and labels `[N]`, in pieces of N."""
+    """Logits `[M, N, K]` and labels `[N]`, in chunks along N."""
     rows = max(1, _VALUES // max(1, logits.shape[0] * logits.shape[2]))
     for begin in range(0, labels.shape[0], rows):
         yield logits[:, begin : begin + rows], labels[begin : begin + rows]
 
 
 def check_temperature(temperature: object) -> float:
-    """The temperature; refuses what is not a positive number."""
+    """The temperature as a float; refuses anything but a positive finite number."""
     if temperature is None:
         raise ValueError("temperature: expected a number, got None; distill(..., val=...) fits one")
     number = math.nan
     if not isinstance(temperature, str):
-        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # of what is no number
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # not a number
             number = float(temperature)  # type: ignore[arg-type]
     if not (math.isfinite(number) and number > 0):
         raise ValueError(f"temperature: expected a positive finite number, got {temperature!r}")
@@ -40,8 +40,8 @@ def check_temperature(temperature: object) -> float:
 
 
 def warning_of_temperature(temperature: float | None) -> str | None:
-    """A sentence with advice about a temperature that the validation split does not tell, or that is at an end of the
-    range: a better one lies beyond."""
+    """A warning with advice if the validation split does not determine the temperature, or if it is at an end of the
+    range, so that a better one lies beyond."""
     if temperature == UNTOLD:
         return (
             "the temperature is 1, which leaves the network as it is: every answer on the validation split is right, "
@@ -51,7 +51,7 @@ def warning_of_temperature(temperature: float | None) -> str | None:
     if temperature is None or LOWEST < temperature < HIGHEST:
         return None
     if temperature <= LOWEST:
-        return (  # of older folders also where every answer is right
+        return (  # older run folders may also have this temperature when every prediction is right
             f"the temperature is {LOWEST:g}, the lowest that is tried: every answer on the validation split is right, "
             "or the logits are minute, so that the split does not tell how sure the network may be; give more "
             "validation examples, or serve it without a temperature"
@@ -66,7 +66,7 @@ def warning_of_temperature(temperature: float | None) -> str | None:
 def tempered(logits: Tensor, temperature: float) -> Tensor:
     """Log-probabilities `[B, K]` of the prediction at a temperature: log_softmax(z / T).
 
-    z are the logits `[B, K]`, or the log of the members' mean probabilities for logits `[M, B, K]`.
+    z is the logits `[B, K]`, or for logits `[M, B, K]` the log of the members' mean probabilities.
     """
     check_temperature(temperature)
     z = at_least_float32(logits) if logits.dim() == 2 else log_mean_probabilities(as_members(logits))
@@ -76,12 +76,12 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     """The temperature T that minimises the mean of - log softmax(z / T)_y over validation data.
 
-    z are logits `[N, K]`, or the log of the mean probabilities of members `[M, N, K]`; labels y are `[N]`.
-    The loss is convex in 1/T, so its derivative changes sign at most once: Newton's method over log T in
-    float64, kept inside a bracket by bisection, finds where, to rounding. If every answer is right, the loss falls
-    for ever toward T = 0, where one wrong answer later costs any amount: T is then 1, the network as it is. Else T
-    stays from 0.001 to 1000, and is that bound where the loss falls beyond it: 1000 if the logits say nothing of
-    the labels.
+    z is the logits `[N, K]`, or for members' logits `[M, N, K]` the log of their mean probabilities; y is the labels
+    `[N]`. The loss is convex in 1/T, so its derivative changes sign at most once; Newton's method over log T in
+    float64, kept inside a bracket by bisection, finds where to rounding. If every prediction is right, the loss keeps
+    falling toward T = 0, where a single later mistake has unbounded cost: T is then 1, the network unchanged.
+    Otherwise T is kept between 0.001 and 1000, and is at a bound if the loss still falls beyond it: 1000 if the
+    logits say nothing about the labels.
     """
     logits = as_members(logits).detach()
     check_logits("logits", logits[:, :0])
@@ -94,7 +94,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     if logits.device.type == "mps":  # has no float64
         logits = logits.cpu()
     labels = labels.to(logits.device, torch.long)
-    for z, _ in _chunks(logits, labels):  # piece by piece: there may be more than fits into memory
+    for z, _ in _chunks(logits, labels):  # in chunks: a check of all at once might not fit into memory
         check_logits("logits", z)
     if logits.shape[0] > 1:
         logits = torch.cat([log_mean_probabilities(z) for z, _ in _chunks(logits, labels)])[None]
@@ -102,8 +102,8 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
 
 
 def fit_temperature_to(batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> float:
-    """The same of predictions that do not fit into memory: `batches` gives logits `[B, K]` and labels `[B]` anew for
-    each of the ten rounds or so that the search takes."""
+    """`fit_temperature` for predictions that do not fit into memory: each call of `batches` returns a fresh iterable of
+    logits `[B, K]` and labels `[B]`, for each of the ten or so passes that the search takes."""
     return _minimise(batches)
 
 
@@ -111,7 +111,7 @@ def _minimise(batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> float:
     slope, curvature = _derivatives(batches(), 1.0)
     if math.isnan(slope):
         raise ValueError("logits: expected finite validation logits, got NaN or infinite values")
-    if slope == 0:  # with no curvature every temperature is as good
+    if slope == 0:  # with no curvature either, every temperature is equally good
         return UNTOLD if curvature == 0 else FITTED
     # s = - log T; the slope is negative at `low` and positive at `high`.
     s, bound = 0.0, -math.log(LOWEST if slope < 0 else HIGHEST)
@@ -120,7 +120,7 @@ def _minimise(batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> float:
         return HIGHEST if slope > 0 else UNTOLD if _all_right(batches()) else LOWEST
     low, high = (s, bound) if slope < 0 else (bound, s)
     last = high - low
-    for _ in range(200):  # halving alone needs 50
+    for _ in range(200):  # bisection alone needs 50
         step = -slope / (math.exp(s) * curvature) if curvature > 0 else math.inf
         if not (low < s + step < high and abs(step) <= last / 2):
             step = (low + high) / 2 - s
@@ -134,12 +134,12 @@ def _minimise(batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> float:
 
 
 def _all_right(batches: Iterable[tuple[Tensor, Tensor]]) -> bool:
-    """Whether no class is ever more probable than the right one."""
+    """Whether no class is more probable than the right one in any example."""
     return all(bool((z.gather(1, y[:, None]) >= z).all()) for z, y in batches)
 
 
 def _derivatives(batches: Iterable[tuple[Tensor, Tensor]], inverse: float) -> tuple[float, float]:
-    """First and second derivative of the mean loss by 1/T: means of E_p[d] and Var_p[d], d = z - z_y."""
+    """First and second derivative of the mean loss with respect to 1/T: means of E_p[d] and Var_p[d], d = z - z_y."""
     total, count = torch.zeros(2, dtype=torch.float64), 0
     for z, y in batches:
         d = z.double()
@@ -160,9 +160,9 @@ def evaluate_predictions(
     val_labels: Tensor | None = None,
     bins: int = 15,
 ) -> dict[str, float]:
-    """Every metric of logits `[N, K]` or `[M, N, K]` against labels `[N]`: those of `Classification`.
+    """The metrics of `Classification` for logits `[N, K]` or `[M, N, K]` and labels `[N]`.
 
-    With validation data also the `temperature` fitted to it, and `cnll` and `cece`: nll and ece at that.
+    With validation data also the `temperature` fitted to it, and `cnll` and `cece`: nll and ece at that temperature.
     """
     if (val_logits is None) != (val_labels is None):
         raise ValueError("val_logits, val_labels: expected both or neither, got only one of them")

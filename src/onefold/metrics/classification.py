@@ -1,4 +1,4 @@
-"""Accuracy, likelihood and calibration of a classifier, from a stream of batches in fixed memory."""
+"""Accuracy, likelihood and calibration of a classifier, accumulated over batches in fixed memory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from onefold.metrics.cells import magnitude_cells
 from onefold.metrics.ensemble import log_mean_probabilities, predictive_entropy
 from onefold.types import check_labels, check_logits, check_two
 
-# 1 - confidence is resolved to 12 bits of its mantissa, down to below the last step of float32 before one.
+# 1 - confidence is resolved to 12 bits of its mantissa, down to below the spacing of float32 just under one.
 _LOWEST, _OCTAVES, _BITS = -25, 25, 12
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """The bins of a reliability diagram `[bins]`, lowest first, on the CPU; means of an empty bin are NaN."""
+    """The bins of a reliability diagram `[bins]`, lowest first, on the CPU; the means of an empty bin are NaN."""
 
     count: Tensor
     confidence: Tensor
@@ -44,9 +44,9 @@ class Classification(Accumulator):
         brier    mean of sum_k (p_k - [y = k])^2, from 0 to 2
         entropy  mean of - sum_k p_k log p_k, in nats
 
-    `ace` is formed from groups of confidences whose 1 - confidence has the same leading bits. It departs from
-    `adaptive_ece` only by the order within a group on a border of two bins: by n / 2 N at most for each
-    border, n being the examples of that group, and not at all where they share one confidence.
+    `ace` is computed from groups of confidences whose 1 - confidence has the same leading bits. It differs from
+    `adaptive_ece` only by the order within a group that straddles a boundary between bins: by at most n / 2N for
+    each boundary, where n is the number of examples in that group, and not at all if they share one confidence.
     """
 
     def __init__(self, classes: int, bins: int = 15, device: torch.device | str | None = None) -> None:
@@ -56,8 +56,8 @@ class Classification(Accumulator):
         self.classes, self.bins = classes, bins
         shapes = {
             "totals": (7,),  # examples, correct, nll, brier, entropy, non-finite logits, labels out of range
-            "bins": (bins, 3),  # of the confidence: examples, confidence, correct
-            "cells": (_OCTAVES << _BITS, 2),  # of 1 - confidence: examples, confidence - correct
+            "bins": (bins, 3),  # by confidence: examples, confidence, correct
+            "cells": (_OCTAVES << _BITS, 2),  # by 1 - confidence: examples, confidence - correct
             "classwise": (classes, bins),  # p_k - [y = k]
         }
         super().__init__(shapes, device)
@@ -66,8 +66,8 @@ class Classification(Accumulator):
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Adds logits or log-probabilities `[B, K]`, or those of members `[M, B, K]`, and labels `[B]`.
 
-        Members predict by their mean probabilities. Does not wait for the device: values there that are wrong
-        are counted, and refused by `compute`.
+        Members predict by their mean probabilities. There is no device sync: invalid values on a device are counted,
+        and `compute` refuses them.
         """
         logits = as_members(logits)
         check_logits("logits", logits)
@@ -79,7 +79,7 @@ class Classification(Accumulator):
 
         finite = logits.isfinite().all(dim=-1).all(dim=0)
         in_range = (labels >= 0) & (labels < self.classes)
-        # Made harmless, for an index out of range would kill the device's context.
+        # Replace invalid values: an index out of range would kill the CUDA context.
         logits = torch.where(finite[:, None], logits, 0.0)
         labels = labels.clamp(0, self.classes - 1)
 
@@ -101,7 +101,7 @@ class Classification(Accumulator):
         examples, hits, sure = ones.to(dtype), correct.to(dtype), confidence.to(dtype)
         bin_ = equal_width_bins(confidence, self.bins)
         sums["bins"].index_add_(0, bin_, torch.stack([examples, sure, hits], dim=-1))
-        # The subtraction is exact from one half upward.
+        # 1 - confidence is exact for confidences of one half or more.
         cell = magnitude_cells(1 - confidence, lowest=_LOWEST, octaves=_OCTAVES, bits=_BITS)
         sums["cells"].index_add_(0, cell, torch.stack([examples, sure - hits], dim=-1))
 
@@ -112,10 +112,10 @@ class Classification(Accumulator):
         classwise.index_add_(0, place.gather(1, row)[:, 0], -examples)
 
     def compute(self) -> dict[str, float]:
-        """Every metric above and the `count` of examples; waits for the device."""
+        """Every metric above and the `count` of examples; synchronizes with the device."""
         count, correct, nll, brier, entropy = self._checked_totals()
         _, confidence, hits = self._sums["bins"].cpu().double().unbind(dim=-1)
-        mass, gap = self._sums["cells"].cpu().double().numpy().T  # in falling order of confidence
+        mass, gap = self._sums["cells"].cpu().double().numpy().T  # in descending order of confidence
         return {
             "acc": correct / count,
             "nll": nll / count,
@@ -128,7 +128,7 @@ class Classification(Accumulator):
         }
 
     def reliability(self) -> Reliability:
-        """Examples, mean confidence and accuracy of each of the bins of `ece`."""
+        """The number of examples, mean confidence and accuracy in each bin of `ece`."""
         self._checked_totals()
         examples, confidence, hits = self._sums["bins"].cpu().double().unbind(dim=-1)
         return Reliability(examples.round().long(), confidence / examples, hits / examples)

@@ -10,7 +10,7 @@ from onefold.types import at_least_float32, check_logits
 
 
 def diversity(logits: Tensor) -> Tensor:
-    """The paper's Div of logits `[M, B, K]`, for each example `[B]`, at temperature 1:
+    """The paper's Div for logits `[M, B, K]`, for each example `[B]`, at temperature 1:
 
         Div(x) = sum_ij KL(p_i || p_j) / (M (M - 1)) = sum_i p_i . (log p_i - mean_j log p_j) / (M - 1)
 
@@ -22,22 +22,22 @@ def diversity(logits: Tensor) -> Tensor:
     if members < 2:
         raise ValueError(f"logits: expected [M, B, K] with two members or more to compare, got M = {members}")
     log_p = torch.log_softmax(at_least_float32(logits), dim=-1)
-    # First by the first member: the mean of equal numbers need not be that number, but of zeros it is.
+    # Subtract the first member before the mean: the mean of equal numbers may round, but the mean of zeros is zero.
     centred = log_p - log_p[:1]
     centred = centred - centred.mean(dim=0)
-    # Rounding may leave a divergence of nearly equal members a little below zero.
+    # For nearly equal members, rounding may leave the result slightly negative.
     return ((log_p.exp() * centred).sum(dim=(0, 2)) / (members - 1)).clamp_min(0)
 
 
 class DiversityMeter(Accumulator):
-    """Mean diversity over a stream of batches: TDiv of teachers, SDiv of a student."""
+    """Mean diversity over a stream of batches: TDiv for teachers, SDiv for a student."""
 
     def __init__(self, device: torch.device | str | None = None) -> None:
         super().__init__({"totals": (3,)}, device)  # examples, diversity, examples with non-finite logits
 
     @torch.no_grad()
     def update(self, logits: Tensor) -> None:
-        """Adds logits `[M, B, K]` without waiting for their device."""
+        """Adds logits `[M, B, K]` without a device sync."""
         self._follow(logits)
         values = diversity(logits)
         finite = logits.isfinite().all(dim=-1).all(dim=0)
@@ -45,7 +45,7 @@ class DiversityMeter(Accumulator):
         self._sums["totals"] += rows.to(self._sums["totals"].dtype).sum(dim=0)
 
     def compute(self) -> dict[str, float]:
-        """`diversity`, the mean over `count` examples."""
+        """The mean `diversity` over `count` examples."""
         count, total, broken = self._sums["totals"].tolist()
         if not count:
             raise ValueError("no examples: expected at least one update before compute")

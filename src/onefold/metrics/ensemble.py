@@ -9,10 +9,10 @@ from onefold.types import at_least_float32, check_logits
 
 
 def log_mean_probabilities(logits: Tensor) -> Tensor:
-    """The ensemble's prediction `[B, K]`: log( 1/M sum_m softmax(logits_m) ), of logits `[M, B, K]`.
+    """The ensemble's prediction `[B, K]` from logits `[M, B, K]`: log( 1/M sum_m softmax(logits_m) ).
 
-    Its softmax is the mean of the members' softmax. One member predicts its log-softmax, and members that
-    agree predict exactly what each does. Half-precision logits are evaluated in float32.
+    Its softmax is the mean of the members' softmax. A single member gives its log-softmax, and members that agree
+    give exactly what each of them does. Half-precision logits are evaluated in float32.
     """
     check_logits("logits", logits)
     if logits.shape[0] == 0:
@@ -20,13 +20,13 @@ def log_mean_probabilities(logits: Tensor) -> Tensor:
     members = torch.log_softmax(at_least_float32(logits), dim=-1)
     if members.shape[0] == 1:
         return members[0]
-    # Not logsumexp - log M: a mean of numbers <= 1 cannot round to a probability above one.
+    # Not logsumexp - log M: the mean of numbers <= 1 cannot round to a probability above one.
     largest = members.detach().amax(dim=0)
     largest = torch.where(largest.isneginf(), 0.0, largest)
     return largest + (members - largest).exp().mean(dim=0).log()
 
 
 def predictive_entropy(log_probabilities: Tensor) -> Tensor:
-    """- sum_k p_k log p_k in nats, `[..., K]` to `[...]`; a class of probability zero adds nothing."""
+    """- sum_k p_k log p_k in nats, `[..., K]` to `[...]`; classes of probability zero contribute nothing."""
     finite = log_probabilities.masked_fill(log_probabilities.isneginf(), 0.0)
     return -(log_probabilities.exp() * finite).sum(dim=-1)

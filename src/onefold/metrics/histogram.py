@@ -1,4 +1,4 @@
-"""How predictive entropies are spread, from a stream of them in fixed memory."""
+"""The distribution of predictive entropies, accumulated over batches in fixed memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ BINS = 50
 
 
 class EntropyHistogram(Accumulator):
-    """Counts of entropies in bins of equal width from 0 to log K, so that any two networks' can be laid over another.
+    """Counts of entropies in bins of equal width from 0 to log K, so that any two networks can be compared.
 
-    Bins are [l, u), the last one [l, log K]; what rounding puts outside of them is counted in the nearest.
+    Bins are [l, u), the last one [l, log K]; values that rounding puts outside are counted in the nearest bin.
     """
 
     def __init__(self, classes: int, bins: int = BINS, device: torch.device | str | None = None) -> None:
@@ -24,16 +24,16 @@ class EntropyHistogram(Accumulator):
         if bins < 1:
             raise ValueError(f"bins: expected at least 1, got {bins}")
         self.classes, self.bins = classes, bins
-        super().__init__({"counts": (bins,), "totals": (2,)}, device)  # totals: entropy, entropies not finite
+        super().__init__({"counts": (bins,), "totals": (2,)}, device)  # totals: entropy, number of non-finite ones
 
     @property
     def edges(self) -> list[float]:
-        """0 to log K, `[bins + 1]`."""
+        """The bin edges, from 0 to log K, `[bins + 1]`."""
         return [math.log(self.classes) * place / self.bins for place in range(self.bins + 1)]
 
     @torch.no_grad()
     def update(self, entropy: Tensor) -> None:
-        """Adds entropies `[B]` in nats without waiting for their device."""
+        """Adds entropies `[B]` in nats without a device sync."""
         self._follow(entropy)
         finite = entropy.isfinite()
         entropy = torch.where(finite, entropy, 0.0).to(self._sums["counts"].dtype)
@@ -43,13 +43,13 @@ class EntropyHistogram(Accumulator):
         self._sums["totals"] += torch.stack([entropy.sum(), (~finite).sum().to(entropy.dtype)])
 
     def counts(self) -> list[int]:
-        """How many entropies lie in each bin; waits for the device."""
+        """How many entropies are in each bin; synchronizes with the device."""
         if broken := int(self._sums["totals"][1].item()):
             raise ValueError(f"entropy: expected finite entropies, got {broken} that are not; look at the network")
         return [round(count) for count in self._sums["counts"].tolist()]
 
     def compute(self) -> dict[str, float]:
-        """The mean `entropy` of `count` examples."""
+        """The mean `entropy` over `count` examples."""
         count = sum(self.counts())
         if not count:
             raise ValueError("no examples: expected at least one update before compute")

@@ -1,4 +1,4 @@
-"""Telling inputs of another distribution by a score, from a stream of scores in fixed memory."""
+"""Out-of-distribution detection from a score, accumulated over batches in fixed memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Counts = npt.NDArray[np.int64]
 
 
 def _detection(inside: Counts, outside: Counts) -> dict[str, float]:
-    """The metrics, from the numbers of examples at each distinct score in ascending order."""
+    """The metrics, from the number of examples at each distinct score in ascending order."""
     total_in, total_out = int(inside.sum()), int(outside.sum())
     if not total_in or not total_out:
         raise ValueError(
@@ -25,7 +25,7 @@ def _detection(inside: Counts, outside: Counts) -> dict[str, float]:
     inside, outside = inside[used], outside[used]
     in_up, out_up = np.cumsum(inside), np.cumsum(outside)  # score <= this one
     in_down, out_down = total_in - in_up + inside, total_out - out_up + outside  # score >= this one
-    below = (in_up - inside / 2) @ outside  # pairs in the right order, ties by halves
+    below = (in_up - inside / 2) @ outside  # pairs in the right order, ties counting half
     accepting = int(np.argmax(20 * in_up >= 19 * total_in))  # the first that accepts 95% of those inside
     return {
         "auroc": float(below / total_in / total_out),
@@ -36,7 +36,7 @@ def _detection(inside: Counts, outside: Counts) -> dict[str, float]:
 
 
 def detection(score_in: Tensor, score_out: Tensor) -> dict[str, float]:
-    """The metrics of `OutOfDistribution`, exactly, from all scores inside `[N]` and outside `[N']`."""
+    """The exact metrics of `OutOfDistribution`, from all scores inside `[N]` and outside `[N']` the distribution."""
     _check_score("score_in", score_in)
     _check_score("score_out", score_out)
     inside, outside = (s.detach().cpu().double().numpy() for s in (score_in, score_out))
@@ -48,17 +48,17 @@ def detection(score_in: Tensor, score_out: Tensor) -> dict[str, float]:
 
 
 class OutOfDistribution(Accumulator):
-    """How well a score tells the inputs of another distribution; the higher, the more out of distribution.
+    """How well a score detects inputs from another distribution; a higher score means more out of distribution.
 
         auroc    probability that an input outside scores higher than one inside, a tie counting half
-        aupr     average precision, sum_n (R_n - R_n-1) P_n over falling thresholds, of those outside
-        aupr_in  the same of those inside, over rising thresholds (scores negated)
+        aupr     average precision, sum_n (R_n - R_n-1) P_n over falling thresholds, for those outside
+        aupr_in  the same for those inside, over rising thresholds (scores negated)
         fpr95    share of those outside that are accepted at the lowest threshold (score <= t) that accepts
                  95% or more of those inside: inside is the positive class, as is usual in this field
 
     Scores that share sign, exponent and leading bits count as equal: with 2^18 cells, those within 0.05% of
-    each other, and all below 2^-32 or above 2^32 in magnitude. So let the interesting end be near zero: give
-    the predictive entropy or 1 - confidence rather than - confidence. `resolution` says how much it mattered.
+    each other, and all those below 2^-32 or above 2^32 in magnitude. So the interesting end should be near zero: pass
+    the predictive entropy or 1 - confidence rather than - confidence. `resolution` bounds the effect.
     """
 
     def __init__(self, cells: int = 2**18, device: torch.device | str | None = None) -> None:
@@ -71,7 +71,7 @@ class OutOfDistribution(Accumulator):
     def update(self, score: Tensor, out: bool) -> None:
         """Adds scores `[B]` of inputs that are all outside the distribution (`out`) or all inside it.
 
-        Does not wait for the device: on one, scores that are not finite are counted and refused by `compute`.
+        There is no device sync: non-finite scores on a device are counted, and `compute` refuses them.
         """
         _check_score("score", score)
         self._follow(score)
@@ -84,11 +84,11 @@ class OutOfDistribution(Accumulator):
         self._sums["broken"] += (~finite).sum()
 
     def compute(self) -> dict[str, float]:
-        """`auroc`, `aupr`, `aupr_in` and `fpr95`; waits for the device."""
+        """`auroc`, `aupr`, `aupr_in` and `fpr95`; synchronizes with the device."""
         return _detection(*self._counts())
 
     def resolution(self) -> float:
-        """How far at most `auroc` is from that of the scores themselves: half the pairs that share a cell."""
+        """A bound on the error of `auroc` caused by the cells: half the share of pairs that fall into the same cell."""
         inside, outside = self._counts()
         return float((inside / max(1, inside.sum())) @ (outside / max(1, outside.sum())) / 2)
 

@@ -1,4 +1,4 @@
-"""How many threads torch computes in."""
+"""How many threads torch uses on the CPU."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Inside, torch computes in one thread: sums are formed in one order, and no threads spin while others work.
+    """Inside, torch uses one thread: sums are always added in the same order, and no thread spins while others work.
 
-    Where something else keeps one of two cores busy, small pieces in two threads take ten times as long as in one.
+    If another program keeps one of two cores busy, small operations take ten times as long in two threads as in one.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""The reference networks: images in [0, 1] (or features) to logits `[B, K]`, standardisation first."""
+"""The reference networks: map images in [0, 1] (or features) to logits `[B, K]`, with standardisation built in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """torchvision's networks: it takes seconds to import, and most runs do without."""
+        """Imports the torchvision networks on first use: that takes seconds, and most runs do not need them."""
         if name not in {"StandardizedResNet", "resnet18_small", "resnet50"}:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from onefold.models import resnet

@@ -1,4 +1,4 @@
-"""Checks of what a network is built from."""
+"""Checks of the arguments that networks are built from."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from onefold.models.standardize import ChannelStatistics
 
 
 def check_count(name: str, value: object, least: int) -> None:
-    """Refuses what is not a whole number of at least `least`."""
+    """Refuses anything but an integer of at least `least`."""
     if not isinstance(value, Integral) or int(value) < least:
         raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
 
 
 def check_channels(statistics: ChannelStatistics, channels: int) -> None:
-    """Refuses statistics of another kind of input than the network takes."""
+    """Refuses statistics whose number of channels differs from the network's."""
     if statistics.channels != channels:
         raise ValueError(f"statistics: expected those of {channels} channels, got {statistics.channels}")

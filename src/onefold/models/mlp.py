@@ -1,4 +1,4 @@
-"""A small classifier for tables."""
+"""A small classifier for tabular data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mlp(
 ) -> nn.Sequential:
     """Linear and ReLU layers from `[B, F]` to logits `[B, K]`; without `hidden`, logistic regression.
 
-    With `statistics` the features are standardised first. Without, they are taken as they come.
+    With `statistics` the features are standardised first; without, they are used unchanged.
     """
     check_count("features", features, least=1)
     check_count("classes", classes, least=2)

@@ -1,4 +1,4 @@
-"""torchvision's residual networks behind the standardisation."""
+"""torchvision's residual networks with standardisation as the first layer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onefold.models.standardize import IMAGENET, TINY_IMAGENET, ChannelStatistic
 
 
 def resnet18_small(classes: int = 200, statistics: ChannelStatistics = TINY_IMAGENET) -> StandardizedResNet:
-    """ResNet-18 with the stem for small images: a 3x3 convolution of stride 1 and no pooling after it."""
+    """ResNet-18 with a stem for small images: a 3x3 convolution of stride 1 and no max pooling."""
     net = StandardizedResNet(BasicBlock, [2, 2, 2, 2], classes, statistics)
     net.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
@@ -19,12 +19,12 @@ def resnet18_small(classes: int = 200, statistics: ChannelStatistics = TINY_IMAG
 
 
 def resnet50(classes: int = 1000, statistics: ChannelStatistics = IMAGENET) -> StandardizedResNet:
-    """ResNet-50, with fresh weights; torchvision's `state_dict` of it loads strictly."""
+    """ResNet-50 with randomly initialized weights; torchvision's `state_dict` loads with `strict=True`."""
     return StandardizedResNet(Bottleneck, [3, 4, 6, 3], classes, statistics)
 
 
 class StandardizedResNet(ResNet):
-    """torchvision's ResNet for images in [0, 1]: its `state_dict` keys, standardisation as first layer."""
+    """torchvision's ResNet for images in [0, 1], with standardisation as first layer and the same `state_dict` keys."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class StandardizedResNet(ResNet):
         check_count("classes", classes, least=2)
         check_channels(statistics, channels=3)
         super().__init__(block, layers, num_classes=classes)
-        # Registered again behind the standardisation, so that the children stand in the order they run in.
+        # Re-registered after the standardisation layer, so that children are listed in the order they run.
         layers_of_torchvision = dict(self.named_children())
         for name in layers_of_torchvision:
             delattr(self, name)

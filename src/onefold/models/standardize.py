@@ -1,4 +1,4 @@
-"""Standardisation as a layer, so that everything outside a network works on pixels in [0, 1]."""
+"""Standardisation as a layer, so that all code outside a network works with pixels in [0, 1]."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class ChannelStatistics:
 
     @property
     def channels(self) -> int:
-        """C."""
+        """The number of channels, C."""
         return len(self.mean)
 
 
-# Over all pixels of the training split. The smaller deviations in circulation (0.2023, ... for CIFAR-10,
-# 0.2302, ... for TinyImageNet) average the deviation within each image, and leave out that between images.
+# Over all pixels of the training split. The smaller standard deviations in circulation (0.2023, ... for CIFAR-10,
+# 0.2302, ... for TinyImageNet) are averages of the deviation within each image, and ignore that between images.
 CIFAR10 = ChannelStatistics(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
 CIFAR100 = ChannelStatistics(mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
 TINY_IMAGENET = ChannelStatistics(mean=(0.4802, 0.4481, 0.3975), std=(0.2770, 0.2691, 0.2821))
@@ -45,8 +45,8 @@ IMAGENET = ChannelStatistics(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.22
 class Standardize(nn.Module):
     """(x - mean) / std for each channel of `[B, C, ...]`.
 
-    The statistics belong to the architecture and are not learned: they move with the module and are left
-    out of its `state_dict`, so that a checkpoint of the bare network loads strictly into a standardised one.
+    The statistics are part of the architecture and not learned: they move with the module but are left out of its
+    `state_dict`, so that a checkpoint of the bare network loads with `strict=True` into a standardised one.
     """
 
     mean: Tensor  # [C]
@@ -64,7 +64,7 @@ class Standardize(nn.Module):
                 f"x: expected floating-point inputs, got {x.dtype}; "
                 "convert images to float and divide by 255, so that they lie in [0, 1]"
             )
-        # A single channel would broadcast to all C of them without a word.
+        # A single channel would silently broadcast to all C.
         if x.dim() < 2 or x.shape[1] != self.statistics.channels:
             raise ValueError(f"x: expected shape [B, {self.statistics.channels}, ...], got {list(x.shape)}")
         shape = (-1,) + (1,) * (x.dim() - 2)

@@ -18,9 +18,9 @@ def wide_resnet(
 ) -> WideResNet:
     """The WideResNet of `depth` layers and `width` k (Zagoruyko and Komodakis, 2016), for images in [0, 1].
 
-    A 3x3 convolution to 16 channels, three stages of (depth - 4) / 6 blocks at 16k, 32k and 64k channels, the
-    latter two at half the resolution of the one before, BatchNorm and ReLU, the mean over positions, a linear
-    head. That mean is why one network takes 32x32 as well as 64x64.
+    A 3x3 convolution to 16 channels; three stages of (depth - 4) / 6 blocks with 16k, 32k and 64k channels, the last
+    two each at half the previous resolution; BatchNorm and ReLU; global average pooling; and a linear head. Because of
+    the pooling, the same network takes 32x32 as well as 64x64 images.
     """
     check_count("depth", depth, least=10)
     if (depth - 4) % 6 != 0:
@@ -38,7 +38,7 @@ def wrn28(width: int, classes: int = 10, statistics: ChannelStatistics = CIFAR10
 
 
 class WideResNet(nn.Module):
-    """Images `[B, C, H, W]` in [0, 1] to logits `[B, K]`; `wide_resnet` checks the arguments."""
+    """Maps images `[B, C, H, W]` in [0, 1] to logits `[B, K]`; `wide_resnet` checks the arguments."""
 
     def __init__(self, blocks: int, width: int, classes: int, statistics: ChannelStatistics) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class WideResNet(nn.Module):
 
 
 class Block(nn.Module):
-    """x + conv(relu(norm(conv(relu(norm(x)))))), with a 1x1 projection of x where the shape changes."""
+    """x + conv(relu(norm(conv(relu(norm(x)))))), with a 1x1 projection of x if the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -76,9 +76,9 @@ class Block(nn.Module):
             self.shortcut = nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        # The projection is of the input itself, as in the distillation paper's networks; in the first WideResNets it
-        # was of the activated input.
-        h = F.relu(self.norm1(x))  # before the projection: what is rewritten takes both gradients of x back together
+        # The projection is applied to x itself, as in the distillation paper's networks; in the original WideResNet it
+        # is applied to the activated input.
+        h = F.relu(self.norm1(x))  # before the projection: the rewritten network then sums both gradients of x at once
         skip: Tensor = x if self.shortcut is None else self.shortcut(x)
         residual: Tensor = self.conv2(F.relu(self.norm2(self.conv1(h))))
         return skip + residual
@@ -92,5 +92,5 @@ def stage(blocks: int, inputs: int, outputs: int, stride: int) -> nn.Sequential:
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
-    # Without bias: the BatchNorm that comes next would take it out again.
+    # Without bias: the BatchNorm that follows would cancel it.
     return nn.Conv2d(inputs, outputs, kernel_size=3, stride=stride, padding=1, bias=False)

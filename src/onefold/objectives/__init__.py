@@ -1,4 +1,4 @@
-"""What to learn: losses as pure functions of logits."""
+"""Objectives: losses as pure functions of logits."""
 
 from onefold.objectives.aekd import aekd
 from onefold.objectives.capped_simplex import capped_simplex_weights

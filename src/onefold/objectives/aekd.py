@@ -32,8 +32,8 @@ def aekd(
     """(1 - alpha) H[y, p_S(x; tau)] + alpha tau^2 sum_m omega_m H[p_Tm(x; tau), p_S(x; tau)].
 
     omega = argmin 1/2 |p_S(x) - sum_m omega_m p_Tm(x)|^2 subject to sum_m omega_m = 1, 0 <= omega_m <= C, for each
-    example, and a constant for the gradient. C = `cap` = 1/M is KD. The paper writes the programme at temperature
-    one; the authors of AE-KD have tau there (`weight_temperature`). One teacher has the weight one, whatever C.
+    example; no gradient flows through it. C = `cap` = 1/M is KD. The paper states this programme at temperature one,
+    while the authors of AE-KD use tau there (`weight_temperature`). A single teacher has weight one, whatever C.
     """
     check_hyperparameters(alpha, temperature, label_temperature, weight_temperature)
     student, teachers = prepared(student, teachers)
@@ -47,11 +47,11 @@ def aekd(
 
 @torch.no_grad()
 def teacher_weights(student: Tensor, teachers: Tensor, cap: float, temperature: float) -> Tensor:
-    """omega `[m, B, M]`."""
+    """The teachers' weights omega `[m, B, M]`."""
     p = (widest(student) / temperature).softmax(-1)  # [m, B, K]
     t = (widest(teachers) / temperature).softmax(-1).transpose(0, 1)  # [B, M, K]
-    # Measured from the teachers' mean, which weights of sum one allow: teachers that nearly agree differ in digits
-    # that their products would not keep.
+    # Subtract the teachers' mean, which changes nothing because the weights sum to one: nearly equal teachers differ
+    # only in digits that products of the raw probabilities would lose.
     p, t = p - t.mean(1), t - t.mean(1, keepdim=True)
     gram = torch.stack([(t * t[:, m : m + 1]).sum(-1) for m in range(t.shape[1])], -1)  # [B, M, M]
     return capped_simplex_weights(gram, matvec(t, p), cap)

@@ -1,4 +1,4 @@
-"""Supervised training, by which a teacher is made."""
+"""Supervised training, with which teachers are made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """H[y, p_S(x)], with labels y smoothed to (1 - e) y + e/K where asked. Teachers are not looked at."""
+    """H[y, p_S(x)], with labels y smoothed to (1 - e) y + e/K if e = `label_smoothing` is given. Ignores teachers."""
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing: expected a share from 0 to below 1, got {label_smoothing}")
     check_logits("student", student)

@@ -1,4 +1,4 @@
-"""Ensemble distillation (KD): the student learns the mean of the teachers."""
+"""Ensemble distillation (KD): the student learns the teachers' mean prediction."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def kd(
 ) -> Tensor:
     """(1 - alpha) H[y, p_S(x; tau)] + alpha tau^2 1/M sum_m H[p_Tm(x; tau), p_S(x; tau)].
 
-    The paper's term of the labels is at the temperature tau too; `label_temperature=1.0` gives the widespread variant.
+    The paper's label term is at the temperature tau, too; `label_temperature=1.0` gives the common variant.
     """
     check_hyperparameters(alpha, temperature, label_temperature)
     student, teachers = prepared(student, teachers)
-    # H is linear in its first argument: the mean of the cross-entropies is that to the mean.
+    # H is linear in its first argument: the mean of the cross-entropies is the cross-entropy with the mean.
     targets = (teachers / temperature).softmax(-1).mean(0)
     soft = soft_cross_entropy(student, targets, temperature)
     return reduced(with_labels(student, soft, labels, alpha, label_temperature or temperature), reduction)

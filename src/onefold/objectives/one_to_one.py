@@ -1,4 +1,4 @@
-"""One-to-one distillation: member m of the student learns teacher m (BE and LatentBE)."""
+"""One-to-one distillation: member m of the student learns from teacher m (BE and LatentBE)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_to_one(
     label_temperature: float | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """l_m = (1 - alpha) H[y, p_Sm(x; tau)] + alpha tau^2 H[p_Tm(x; tau), p_Sm(x; tau)], mean over the members m."""
+    """(1 - alpha) H[y, p_Sm(x; tau)] + alpha tau^2 H[p_Tm(x; tau), p_Sm(x; tau)], averaged over the members m."""
     check_hyperparameters(alpha, temperature, label_temperature)
     student, teachers = prepared(student, teachers)
     if student.shape[0] != teachers.shape[0]:

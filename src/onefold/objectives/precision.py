@@ -1,4 +1,4 @@
-"""The precision the objectives are formed in."""
+"""The precision in which objectives are computed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from torch import Tensor
 
 
 def widest(values: Tensor) -> Tensor:
-    """`values` in float64, or in float32 on a device that has no float64 (Apple's MPS).
+    """`values` in float64, or in float32 on a device without float64 (Apple's MPS).
 
-    For what is constant in the gradient and small to compute, but loses digits by cancellation.
+    For small computations that need no gradient but lose digits by cancellation.
     """
     return values.to(torch.float32 if values.device.type == "mps" else torch.float64)

@@ -10,7 +10,7 @@ from torch import Tensor
 from onefold.objectives.soft_cross_entropy import Reduction, check_hyperparameters, prepared, reduced
 from onefold.types import at_least_float32, check_logits
 
-SERIES_FROM = 10.0  # concentrations above this use the asymptotic series, exact to rounding there
+SERIES_FROM = 10.0  # concentrations above this use the asymptotic series, which is exact to rounding there
 
 
 def proxy_end2(
@@ -21,11 +21,11 @@ def proxy_end2(
     temperature: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """tau^2 KL(Dir(a) || Dir(beta)) / beta_0 with a_k = e^{S_k / tau} + 1 and beta_k = p_k (K - 1)/2 / d + 1.
+    """tau^2 KL(Dir(a) || Dir(beta)) / beta_0, where a_k = e^{S_k / tau} + 1 and beta_k = p_k (K - 1)/2 / d + 1.
 
-    p is the mean of the teachers and d = sum_j p_j (log p_j - 1/M sum_m log p_mj) how much they disagree, both at the
-    temperature tau. The last factor of the divergence is psi(a_k) - psi(a_0), where the paper prints psi(beta_k); and
-    it prints no tau, but its results on CIFAR-10 come out with the tau that its other methods have, and not without.
+    p is the teachers' mean prediction and d = sum_j p_j (log p_j - 1/M sum_m log p_mj) their disagreement, both at the
+    temperature tau. The last factor of the divergence is psi(a_k) - psi(a_0), where the paper prints psi(beta_k). The
+    paper prints no tau, but its CIFAR-10 results are reproduced with the tau of its other methods and not without.
     """
     check_hyperparameters(1.0, temperature)
     student, teachers = (logits / temperature for logits in prepared(student, teachers))
@@ -35,7 +35,7 @@ def proxy_end2(
     log_members = teachers.log_softmax(-1)
     log_p = torch.logsumexp(log_members, 0) - math.log(teachers.shape[0])  # [B, K]
     disagreement = (log_p.exp() * (log_p - log_members.mean(0))).sum(-1, keepdim=True)
-    # Everything in u = 2d / (K - 1): beta_k = p_k / u + 1 grows without bound as the teachers agree, u does not.
+    # In terms of u = 2d / (K - 1): beta_k = p_k / u + 1 grows without bound as the teachers agree; u does not.
     u = (2 * disagreement / (classes - 1)).clamp(min=torch.finfo(student.dtype).tiny)
     share = (log_p.exp() + u) / (1 + classes * u)  # beta_k / beta_0
     log_u = u.log()
@@ -59,12 +59,12 @@ def dirichlet_mean(logits: Tensor) -> Tensor:
 
 
 def log_concentrations(logits: Tensor) -> Tensor:
-    """log(e^S + 1); by default softplus takes S for it from S = 20 on, which doubles can tell apart."""
+    """log(e^S + 1). By default softplus returns S itself above 20, where float64 can still tell them apart."""
     return torch.nn.functional.softplus(logits, threshold=40.0)
 
 
 def small_and_inverse(log_a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where the series holds, a below that (for the functions themselves), and 1/a above it (for the series)."""
+    """Where to use the series; a, clamped for the exact functions below it; and 1/a, clamped for the series."""
     border = math.log(SERIES_FROM)
     return log_a > border, log_a.clamp(max=border).exp(), (-log_a.clamp(min=border)).exp()
 
@@ -79,7 +79,7 @@ def digamma(log_a: Tensor) -> Tensor:
 
 
 def excess(log_a: Tensor) -> Tensor:
-    """h(a) = log Gamma(a) - a psi(a) + a: the parts of order a log a and a are gone."""
+    """h(a) = log Gamma(a) - a psi(a) + a, in which the terms of order a log a and a cancel."""
     large, a, inverse = small_and_inverse(log_a)
     z = inverse**2
     constant = 0.5 * math.log(2 * math.pi) + 0.5

@@ -1,4 +1,4 @@
-"""Cross-entropies of the student at a temperature, which the distillation objectives share."""
+"""The student's cross-entropies at a temperature, shared by the distillation objectives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def soft_cross_entropy(student: Tensor, targets: Tensor, temperature: float) -> 
 
 
 def with_labels(student: Tensor, soft: Tensor, labels: Tensor | None, alpha: float, temperature: float) -> Tensor:
-    """(1 - alpha) H[y, p_S(x; tau)] + alpha times the teachers' term; with alpha = 1 labels are not looked at."""
+    """(1 - alpha) H[y, p_S(x; tau)] + alpha times the teachers' term; with alpha = 1 the labels are ignored."""
     if alpha == 1:
         return soft
     if labels is None:
@@ -31,7 +31,7 @@ def with_labels(student: Tensor, soft: Tensor, labels: Tensor | None, alpha: flo
 
 
 def prepared(student: Tensor, teachers: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Checked logits in at least float32, the teachers' as constants."""
+    """Checks the logits and returns them in at least float32, the teachers' detached."""
     if teachers is None:
         raise ValueError("teachers: expected logits [M, B, K], got None; this objective needs teachers")
     check_logits("student", student)
@@ -45,7 +45,7 @@ def prepared(student: Tensor, teachers: Tensor | None) -> tuple[Tensor, Tensor]:
 def check_hyperparameters(
     alpha: float, temperature: float, label_temperature: float | None = None, weight_temperature: float | None = None
 ) -> None:
-    """Refuses a share outside [0, 1] and temperatures that are not positive."""
+    """Refuses alpha outside [0, 1] and temperatures that are not positive."""
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha: expected a share from 0 to 1, got {alpha}")
     for name, value in (
@@ -58,7 +58,7 @@ def check_hyperparameters(
 
 
 def reduced(values: Tensor, reduction: Reduction) -> Tensor:
-    """The mean over members and images, or all of them `[m, B]`."""
+    """The mean over members and images, or all values `[m, B]`."""
     if reduction not in ("mean", "none"):
         raise ValueError(f"reduction: expected 'mean' or 'none', got {reduction!r}")
     return values.mean() if reduction == "mean" else values

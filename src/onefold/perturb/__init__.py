@@ -1,4 +1,4 @@
-"""Where to train: inputs moved so that the teachers' diversity shows."""
+"""Perturbations: move training inputs to where the teachers' diversity shows."""
 
 from onefold.perturb.draws import DRAWS, Draws
 from onefold.perturb.gaussian import gaussian

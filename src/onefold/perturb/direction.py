@@ -1,4 +1,4 @@
-"""Gradients with respect to inputs, for networks whose parameters, gradients and modes stay untouched."""
+"""Gradients with respect to inputs, leaving the networks' parameters, gradients and modes untouched."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from onefold.types import readable
 
 
 def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient of a function's first result, values `[B]`, with respect to x, and its second result as it is.
+    """The gradient of a function's first result, values `[B]`, with respect to x, and its second result unchanged.
 
-    Both are constants. Examples do not see each other in evaluation mode, so the gradient of the sum gives each
-    example its own.
+    Both are detached. In evaluation mode examples are independent, so the gradient of the sum gives each example its
+    own gradient.
     """
 
     def summed(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -23,7 +23,7 @@ def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tenso
         return values.sum(), also.detach()
 
     if torch.compiler.is_compiling():
-        # The transform can be traced into one graph; no_grad keeps the parameters' side out of it.
+        # torch.func.grad can be traced into one graph; no_grad keeps gradients of the parameters out of it.
         with torch.no_grad():
             gradient, also = torch.func.grad(summed, has_aux=True)(x.detach())
         return gradient.detach(), also
@@ -31,13 +31,13 @@ def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tenso
         z = x.detach().requires_grad_()
         total, also = summed(z)
         if not total.requires_grad:
-            return torch.zeros_like(z), also  # an answer that does not depend on the input
+            return torch.zeros_like(z), also  # the value does not depend on the input
         (gradient,) = torch.autograd.grad(total, z, materialize_grads=True)
     return gradient, also
 
 
 def check_inputs(x: Tensor, space: InputSpace) -> None:
-    """Refuses inputs that a perturbation cannot move and, where values can be looked at, those that it would clip."""
+    """Refuses inputs that cannot be perturbed and, if their values can be read, those a perturbation would clip."""
     if not x.is_floating_point():
         raise ValueError(f"x: a perturbation needs floating-point inputs, got {x.dtype}; divide images by 255")
     if not torch.compiler.is_compiling() and (torch.is_inference_mode_enabled() or x.is_inference()):

@@ -9,5 +9,5 @@ from onefold.types import Ensemble, Student
 
 
 def none(x: Tensor, teachers: Ensemble | None, student: Student, *, space: InputSpace = PIXELS) -> Tensor:  # noqa: ARG001
-    """The inputs as they are."""
+    """The inputs, unchanged."""
     return x

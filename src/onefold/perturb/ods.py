@@ -19,9 +19,9 @@ def ods(
     space: InputSpace = PIXELS,
     draws: Draws = DRAWS,
 ) -> Tensor:
-    """x + eta g / |g| with g the gradient of w^T p_T(x; tau).
+    """x + eta g / |g|, where g is the gradient of w^T p_T(x; tau).
 
-    One teacher T is drawn for the batch and a guidance w ~ U(-1, 1)^K for each image; eta = sqrt(D)/255.
+    One teacher T is drawn for the batch, and a guidance vector w ~ U(-1, 1)^K for each image; eta = sqrt(D)/255.
     """
     check_inputs(x, space)
     gradient, _ = guided_gradient(x, teachers, temperature, draws)
@@ -37,7 +37,7 @@ def confods(
     space: InputSpace = PIXELS,
     draws: Draws = DRAWS,
 ) -> Tensor:
-    """The ODS step times the confidence max_k p_T(x; tau) of the teacher it was taken from."""
+    """The ODS step times the confidence max_k p_T(x; tau) of the drawn teacher."""
     check_inputs(x, space)
     gradient, confidence = guided_gradient(x, teachers, temperature, draws)
     return space.ascend(x, gradient, confidence)

@@ -1,4 +1,4 @@
-"""The space inputs live in: how far one step goes, and where it may not go."""
+"""The space inputs live in: how long a perturbation step is, and the range it must stay in."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from torch import Tensor
 from onefold.models import ChannelStatistics
 from onefold.types import at_least_float32
 
-ROUNDINGS = 4  # by which inputs may lie beyond an end, which was computed in another way
-MOST = 4  # numbers in a sentence
+ROUNDINGS = 4  # rounding errors by which inputs may exceed the range, because its ends were computed differently
+MOST = 4  # numbers shown in an error message
 
 
 @dataclass(frozen=True)
 class InputSpace:
-    """`scale` is the size of a step for each input dimension, `low` and `high` the range inputs are clipped to.
+    """`scale` is the step size in each input dimension; `low` and `high` are the range inputs are clipped to.
 
-    Images in [0, 1] are the default: a step has the L2 norm sqrt(D)/255, the expected size of Gaussian noise with a
-    deviation of 1/255. `InputSpace.standardized(mean, std)` is the same for images that were normalised. For features
+    The default is for images in [0, 1]: a step has the L2 norm sqrt(D)/255, the expected norm of Gaussian noise with a
+    standard deviation of 1/255. `InputSpace.standardized(mean, std)` is the same for normalised images. For features,
     give a scale for each (a tensor that broadcasts to one example) and no range; `InputSpace.of(x)` measures it from
     data.
     """
@@ -43,7 +43,7 @@ class InputSpace:
 
     @property
     def described(self) -> str:
-        """As a run folder records it: plain numbers in full, of a tensor a hash of its values, wherever it lies."""
+        """What a run folder records: plain numbers in full, and for a tensor a hash of its values, on any device."""
         values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
         return f"{type(self).__qualname__}({', '.join(f'{name}={in_full(value)}' for name, value in values.items())})"
 
@@ -55,30 +55,30 @@ class InputSpace:
 
     @staticmethod
     def of(x: Tensor, step: float = 0.1) -> InputSpace:
-        """For inputs that are not pixels: `step` times each feature's deviation over the data, no clipping."""
+        """For inputs that are not pixels: the scale is `step` times each feature's standard deviation; no clipping."""
         if not x.is_floating_point() or x.shape[0] < 2:
             raise ValueError(f"x: expected at least two floating-point examples, got {x.dtype} {list(x.shape)}")
         return InputSpace(scale=step * x.std(0), low=None, high=None)
 
     @staticmethod
     def standardized(mean: Sequence[float] | Tensor | float, std: Sequence[float] | Tensor | float) -> InputSpace:
-        """For images that were normalised, (x - mean) / std with a mean and a deviation for each channel: a step is
-        1/255 of a pixel, and pixels stay in [0, 1]."""
+        """For images normalised as (x - mean) / std with a mean and standard deviation per channel: a step is 1/255 in
+        pixel values, and pixels stay in [0, 1]."""
         m, s = (torch.as_tensor(values, dtype=torch.float64).reshape(-1, 1, 1) for values in (mean, std))  # [C, 1, 1]
-        ChannelStatistics(tuple(m.flatten().tolist()), tuple(s.flatten().tolist()))  # refuses what makes no sense
+        ChannelStatistics(tuple(m.flatten().tolist()), tuple(s.flatten().tolist()))  # validates them
         return InputSpace(scale=1 / (255 * s), low=-m / s, high=(1 - m) / s)
 
-    looked_at = False  # whether inputs were looked at before, and are not every time
+    looked_at = False  # whether inputs were checked once already, so that they are not checked at every step
 
     def seen(self) -> InputSpace:
-        """The same for a training, which has looked at some of its inputs before: random transforms may now and then
-        leave the range a little, and that stops nobody halfway."""
+        """A copy that skips the value checks, for a training run that has checked some inputs at its start: random
+        transforms may now and then leave the range a little, which must not abort a run halfway."""
         space = copy.copy(self)
         object.__setattr__(space, "looked_at", True)
         return space
 
     def check(self, x: Tensor) -> None:
-        """Refuses inputs that a step would clip, looking once at each value where low and high are numbers."""
+        """Refuses inputs that a step would clip, in a single pass over the values if low and high are numbers."""
         for name, value in self.tensors().items():
             sizes = list(zip(reversed(value.shape), reversed(x.shape), strict=False))
             if value.dim() > x.dim() or any(one not in (1, wanted) for one, wanted in sizes):
@@ -102,7 +102,7 @@ class InputSpace:
             )
 
     def on(self, device: torch.device) -> InputSpace:
-        """The same with its tensors on a device, so that no step has to bring them there."""
+        """A copy with its tensors on a device, so that they are not transferred at every step."""
         moved: dict[str, Any] = {name: value.to(device) for name, value in self.tensors().items()}
         return dataclasses.replace(self, **moved)
 
@@ -111,7 +111,7 @@ class InputSpace:
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def move(self, x: Tensor, steps: Tensor) -> Tensor:
-        """x displaced by `steps`, counted in units of the scale, and clipped."""
+        """x displaced by `steps`, in units of the scale, and clipped."""
         moved = x + self.scaled(steps, x)
         if isinstance(self.low, Tensor) or isinstance(self.high, Tensor):
             low, high = (end.to(moved) if isinstance(end, Tensor) else end for end in (self.low, self.high))
@@ -120,13 +120,13 @@ class InputSpace:
         return moved if self.low is None and self.high is None else moved.clamp(self.low, self.high)
 
     def ascend(self, x: Tensor, gradient: Tensor, length: Tensor | float = 1.0) -> Tensor:
-        """One step of norm `length` * sqrt(D), in units of the scale, up the gradient of each example.
+        """One step of norm `length` * sqrt(D), in units of the scale, along the gradient of each example.
 
-        Where the gradient is zero, or not finite, the example stays as it is.
+        An example whose gradient is zero or not finite is left unchanged.
         """
         gradient = at_least_float32(gradient)
         uphill = self.scaled(gradient, gradient).flatten(1)  # the gradient with respect to x / scale
-        # First by the largest entry: gradients of confident networks are so small that their squares vanish.
+        # Divide by the largest entry first: gradients of confident networks are so small that squares underflow.
         largest = uphill.abs().amax(1, keepdim=True)
         leads = (largest > 0) & largest.isfinite()
         uphill = torch.where(leads, uphill / torch.where(leads, largest, torch.ones_like(largest)), 0.0)
@@ -141,7 +141,7 @@ class InputSpace:
 
 
 def ends(end: float | Tensor | None) -> str:
-    """A number, or one for each channel."""
+    """For messages: one number, or one for each channel."""
     if not isinstance(end, Tensor):
         return str(end)
     numbers = [f"{value:.3g}" for value in end.flatten().tolist()]
@@ -149,7 +149,7 @@ def ends(end: float | Tensor | None) -> str:
 
 
 def in_full(value: float | Tensor | None) -> str:
-    """What tells it from every other one; a tensor is printed rounded, and shortened."""
+    """An exact description; the repr of a tensor is rounded and shortened, so a hash of its bytes is used instead."""
     if not isinstance(value, Tensor):
         return repr(value)
     held = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

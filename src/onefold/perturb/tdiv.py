@@ -1,4 +1,4 @@
-"""The paper's diversifying perturbations: teachers apart, and student members together."""
+"""The paper's diversifying perturbations: drive teachers apart and, in TDiv-SDiv, student members together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tdiv(
     space: InputSpace = PIXELS,
     draws: Draws = DRAWS,
 ) -> Tensor:
-    """x + eta g / |g| with g the gradient of TDiv(x) = KL(sg(p_Ti(x)) || p_Tj(x)); eta = sqrt(D)/255."""
+    """x + eta g / |g|, where g is the gradient of TDiv(x) = KL(sg(p_Ti(x)) || p_Tj(x)); eta = sqrt(D)/255."""
     check_inputs(x, space)
     check_members(teachers.members)
     i, j = draw_pair(teachers.members, x.device, draws)
@@ -32,10 +32,10 @@ def tdiv(
 def tdiv_sdiv(
     x: Tensor, teachers: Ensemble, student: Student, *, space: InputSpace = PIXELS, draws: Draws = DRAWS
 ) -> Tensor:
-    """x + eta g / |g| with g the gradient of TDiv(x) - SDiv(x); eta = sqrt(D)/255.
+    """x + eta g / |g|, where g is the gradient of TDiv(x) - SDiv(x); eta = sqrt(D)/255.
 
-    SDiv(x) = KL(sg(p_Si(x)) || p_Sj(x)) for the same pair i != j, drawn once for the batch, and a student that uses
-    its running statistics.
+    SDiv(x) = KL(sg(p_Si(x)) || p_Sj(x)) uses the same pair i != j, drawn once for the batch, and the student in
+    evaluation mode.
     """
     check_inputs(x, space)
     check_members(teachers.members)
@@ -48,7 +48,7 @@ def tdiv_sdiv(
 
 
 def draw_pair(members: int, device: torch.device, draws: Draws = DRAWS) -> tuple[Tensor, Tensor]:
-    """A pair of different members, each `[1]`, uniform over all ordered pairs and never known to the host."""
+    """A pair of different members, each `[1]`, uniform over all ordered pairs; the indices stay on the device."""
     i = draws.integer(0, members, device)
     return i, (i + draws.integer(1, members, device)) % members
 
@@ -56,14 +56,14 @@ def draw_pair(members: int, device: torch.device, draws: Draws = DRAWS) -> tuple
 def divergence_gradient(x: Tensor, ensemble: Ensemble, i: Tensor, j: Tensor) -> Tensor:
     """The gradient of KL(sg(p_i(x)) || p_j(x)) at temperature one.
 
-    With the first argument held, the divergence and the cross-entropy have the same gradient.
+    With the first argument constant, the divergence and the cross-entropy have the same gradient.
     """
 
     @torch.no_grad()
     def first() -> Tensor:
         return at_least_float32(ensemble(x, i)).softmax(-1)
 
-    held = beside(first)  # [1, B, K], wanted only once the other member has answered
+    held = beside(first)  # [1, B, K], needed only once the other member's forward pass is done
     with ensemble.picking(j) as member:
 
         def cross_entropy(z: Tensor) -> tuple[Tensor, Tensor]:

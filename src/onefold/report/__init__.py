@@ -1,4 +1,4 @@
-"""Tables and pictures from run folders alone: no data, no GPU, no engine."""
+"""Tables and pictures from run folders only: needs no data, no GPU, no engine."""
 
 from onefold.report.answers import SPEED, Answers
 from onefold.report.grid import Grid, Number

@@ -1,4 +1,4 @@
-"""The paper's numbers for a row, where its recipe is one of the paper's."""
+"""The paper's numbers for a row, if its recipe is one of the paper's."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ STUDENTS = {"kd": "KD", "aekd": "AE-KD", "proxy-end2": "Proxy-EnD2", "be": "KD +
 PERTURBED = {"none": "", "confods": " + ConfODS", "tdiv": " + TDiv", "tdiv-sdiv": " + TDiv-SDiv"}
 Named = tuple[str, str | None]
 METRICS = {"acc": "ACC", "nll": "NLL", "ece": "ECE", "cnll": "cNLL", "cece": "cECE"}
-# What the paper has in several values, and how it is computed, makes a recipe no other.
+# Fields that may differ from the paper's recipe: those that the paper itself varies, and those on how it is computed.
 FREE = REPEATED | {"members", "precision", "data.skip_unreadable", "distill.method", "distill.perturbation"}
 
 
 @functools.cache
 def recipes() -> dict[tuple[str, str], Recipe]:
-    """The paper's recipes by data set and network."""
+    """The paper's recipes, by data set and network."""
     made = [make() for make in (cifar10, cifar100, tiny_imagenet_r18, tiny_imagenet_wrn, imagenet)]
     return {(recipe.data.source, recipe.network): recipe for recipe in made}
 
 
 def departures(answer: Answers) -> list[str] | None:
-    """What a run does otherwise than the paper; None where the paper has no such data set and network."""
+    """What a run does differently from the paper; None if the paper does not have this data set and network."""
     recipe = recipes().get((str(answer.setting["data.source"]), str(answer.setting["network"])))
     if recipe is None:
         return None
@@ -44,7 +44,7 @@ def departures(answer: Answers) -> list[str] | None:
 
 
 def of_paper(answer: Answers, corrupted: bool = False, table: str | None = None) -> dict[str, Entry]:
-    """The paper's numbers of such a network, by our names of the metrics; empty where it has none."""
+    """The paper's numbers for such a network, by our names of the metrics; empty if it has none."""
     if departures(answer) != []:
         return {}
     named = names(answer.kind, answer.method, answer.perturbation, answer.members)
@@ -54,7 +54,7 @@ def of_paper(answer: Answers, corrupted: bool = False, table: str | None = None)
 def in_paper(
     source: str, network: str, named: list[Named], corrupted: bool = False, table: str | None = None
 ) -> dict[str, Entry]:
-    """The first row of the paper that is called so, by our names of the metrics."""
+    """The numbers of the first row in the paper with one of these names, by our names of the metrics."""
     data = DATA[source] + ("-C" if corrupted else "")
     rows: dict[str, Entry] = {}
     for name, asked in named:
@@ -65,7 +65,7 @@ def in_paper(
 
 
 def names(kind: str, method: str, perturbation: str, members: int) -> list[Named]:
-    """What the paper may call a network, and the teacher it names beside."""
+    """The names that the paper may use for a network, each with the name it gives for the teacher."""
     if kind == "single":
         return [("Base (w/o distillation)", None)]
     if kind == "ensemble":
@@ -82,12 +82,12 @@ def names(kind: str, method: str, perturbation: str, members: int) -> list[Named
 
 
 def units(mean: float, entry: Entry) -> float | None:
-    """How far a mean is from the paper's, in deviations of the paper's; None where it gives none, or zero."""
+    """How far a mean is from the paper's, in the paper's standard deviations; None if it gives none, or zero."""
     return (mean - entry.mean) / entry.std if entry.std else None
 
 
 def reasons(answers: list[Answers]) -> list[str]:
-    """Why rows of a data set and network that the paper has are not compared with it."""
+    """Sentences on why rows are not compared with the paper, although it has their data set and network."""
     said: dict[str, Any] = {}
     for answer in answers:
         differing = departures(answer)

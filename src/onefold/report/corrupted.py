@@ -1,4 +1,4 @@
-"""Tables of corrupted test images: means over all of them, and each corruption by itself."""
+"""Tables for corrupted test images: means over all corruptions, and each corruption separately."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from onefold.report.grid import Grid, number, with_best
 from onefold.report.measurements import Corrupted, Corruption
 from onefold.report.table import COLUMNS, Row, Section, headings
 
-EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # of the benchmark's files, not of its 15
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # among the benchmark's files, but not its 15
 SHIFTED = COLUMNS[:3]
 PUBLISHED = "published"
 
 
 def measured(row: Row) -> list[Corruption]:
-    """What was measured of a row's networks, all on images of one kind: the published ones where there are any."""
+    """The measurements of a row's networks, all on the same kind of images: the published ones if there are any."""
     found = [a.measurements.corruption for a in row.answers if a.measurements.corruption is not None]
     return [each for each in found if PUBLISHED in each.source] or found
 
@@ -47,13 +47,13 @@ def corruption(section: Section) -> Grid:
 
 
 def averaged(rows: Sequence[Corrupted]) -> dict[str, float]:
-    """Over the 15 corruptions of the benchmark, or all there are where none of these is."""
+    """The mean over the 15 corruptions of the benchmark; if there are none of these, over all."""
     benchmark = [row for row in rows if row.corruption not in EXTRA] or list(rows)
     return mean_of(benchmark, lambda _: True)
 
 
 def by_corruption(section: Section) -> list[Grid]:
-    """A table of each metric: the corruptions one by one, mean over the severities, and a column for each row."""
+    """A table for each metric: one line per corruption, mean over the severities, with a column for each row."""
     each = [(row.label, found) for row in section.rows if (found := measured(row))]
     names = list(dict.fromkeys(one.corruption for _, found in each for several in found for one in several.rows))
     tables = []
@@ -80,6 +80,6 @@ def of_one(one: Corruption, name: str) -> dict[str, float]:
 
 
 def mean_of(rows: Sequence[Corrupted], chosen: Callable[[Corrupted], bool]) -> dict[str, float]:
-    """The metrics, empty where there is no such row."""
+    """The mean metrics of some rows; empty if there are none."""
     kept = [row.metrics for row in rows if chosen(row)]
     return {key: statistics.fmean(metrics[key] for metrics in kept) for key in ("acc", "nll", "ece")} if kept else {}

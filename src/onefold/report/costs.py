@@ -1,4 +1,4 @@
-"""Tables of what things cost: training, and milliseconds an image."""
+"""Tables of costs: training time, and time per image."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from onefold.report.grid import Grid, Line, Number, number
 from onefold.report.table import Row, Section
 
 UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
-SHORT = (("s", 0.001), ("ms", 1.0), ("µs", 1000.0))  # how many of them are a millisecond
-FIGURES = 3  # that a time is shown with
+SHORT = (("s", 0.001), ("ms", 1.0), ("µs", 1000.0))  # units per millisecond
+FIGURES = 3  # significant digits of a time
 WHAT = {"single": ("single",), "ensemble": ("ensemble",)}
 TOOK = (
     "How long training took (of an ensemble: of all its teachers; of runs that took turns on a device: the share of "
@@ -24,7 +24,7 @@ THROUGH = "and how many networks it goes through."
 
 
 def costs(section: Section) -> list[Grid]:
-    """Training and inference in one table; in two, where the times of an image would be columns of dashes."""
+    """Training and inference in one table; in two if most rows have no inference times."""
     heading, trained = training(section)
     headings, asked = inferences(section)
     if trained and 2 * len(asked) >= len(trained):
@@ -54,7 +54,7 @@ def costs(section: Section) -> list[Grid]:
 def table(
     section: Section, name: str, title: str, headings: tuple[str, ...], lines: Sequence[Line], caption: str
 ) -> Grid:
-    """With a last column that everybody has."""
+    """A table of costs, with the number of passes as the last column."""
     passes = {row.label: Number(float(row.first.passes), digits=0) for row in section.rows}
     rows = tuple((label, (*cells, passes[label])) for label, cells in lines)
     devices = dict.fromkeys(
@@ -66,11 +66,11 @@ def table(
 
 
 def training(section: Section) -> tuple[str, dict[str, Number]]:
-    """The column, and its rows."""
+    """The heading of the column, and the cell of each row."""
     seconds = {row.label: [a.seconds for a in row.answers if a.seconds is not None] for row in section.rows}
     papers = {row.label: of_paper(row.first, table="costs").get("hours") for row in section.rows}
     longest = max((value for each in seconds.values() for value in each), default=0.0)
-    # The paper's are hours, and stand beside ours whatever these are.
+    # If the paper has numbers, use hours, its unit.
     fitting = [(u, s) for u, s in UNITS if longest >= s or any(papers.values())]
     unit, length = fitting[0] if fitting else UNITS[-1]
     cells = {label: timed(each, 1 / length, papers[label]) for label, each in seconds.items() if each}
@@ -78,7 +78,7 @@ def training(section: Section) -> tuple[str, dict[str, Number]]:
 
 
 def inferences(section: Section) -> tuple[tuple[str, ...], list[Line]]:
-    """A column for each batch size, and the rows that were measured."""
+    """The headings, one for each batch size, and the rows that were measured."""
     measured = {
         row.label: [each for a in row.answers for each in inference(a)] or in_passing(section, row)
         for row in section.rows
@@ -100,7 +100,7 @@ def inferences(section: Section) -> tuple[tuple[str, ...], list[Line]]:
 
 
 def timed(values: Sequence[float], scale: float, paper: Entry | None) -> Number:
-    """With three figures."""
+    """A number with three significant digits."""
     made = number(values, 0, scale, paper)
     if not made.mean:
         return made
@@ -108,7 +108,7 @@ def timed(values: Sequence[float], scale: float, paper: Entry | None) -> Number:
 
 
 def inference(answer: Answers) -> list[tuple[str, int, float]]:
-    """The times of what is served: of a BE student its members, of another the one network."""
+    """The times of what is served: for a BE student all its members, for other students the single network."""
     measured = answer.measurements.costs
     if measured is None:
         return []
@@ -121,12 +121,12 @@ def inference(answer: Answers) -> list[tuple[str, int, float]]:
 
 
 def in_passing(section: Section, row: Row) -> list[tuple[str, int, float]]:
-    """The times of single networks and ensembles, where they were measured beside those of ensembles and students."""
+    """Times of single networks and ensembles that were measured along with those of ensembles and students."""
     kind = row.first.kind
     if kind == "student":
         return []
     others = [a for each in section.rows for a in each.answers if a.kind != "single"]
-    # A student's teachers are an ensemble of its size; a single network is part of every one.
+    # An ensemble is measured along with students of as many teachers, a single network along with any of them.
     beside = [a.measurements.costs for a in others if kind == "single" or a.members == row.first.members]
     times = [each for found in beside if found is not None for each in found.inference if each[0] == kind]
     return times if kind == "ensemble" else by_ensembles(section) or times

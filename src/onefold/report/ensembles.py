@@ -1,4 +1,4 @@
-"""Teachers that lie side by side, as ensembles."""
+"""Teachers in the same folder, as ensembles."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NAMED = "teacher-"
 
 
 def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
-    """The ensembles of the first 1, 2, ... M of some teachers: the mean of their probabilities.
+    """The ensembles of the first 1, 2, ... M teachers: the mean of their probabilities.
 
-    That of one, the paper's DE-1, is the first teacher: it is there to stand beside larger ones.
+    The ensemble of one, the paper's DE-1, is the first teacher; it is included to be compared with larger ones.
     """
     teachers = in_a_row(teachers, notes)
     if len(teachers) < 2:
@@ -37,7 +37,7 @@ def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
     every = measured_together([t for t in tests if t is not None], [v for v in vals if v is not None and complete])
     parent = first.paths[0].parent
     timed = optional(RunFolder(parent), SPEED, [])
-    times = {timed.get("members", len(teachers)): timed.get("ms_per_image")}  # there may be more of them by now
+    times = {timed.get("members", len(teachers)): timed.get("ms_per_image")}  # teachers may have been added since
     return [
         replace(
             first,
@@ -48,7 +48,7 @@ def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
             paths=tuple(one.paths[0] for one in teachers[:m]),
             **shown(every[m - 1]),
             seconds=summed([one.seconds for one in teachers[:m]]),
-            # Each network is asked in turn: without a measurement of its own, the ensemble takes as long as they do.
+            # Without a measurement of the ensemble, take the sum: networks run one after the other.
             ms_per_image=times.get(m) or summed([t.ms_per_image for t in teachers[:m]]),
             log=(),
             measurements=read_measurements(parent, m) if m > 1 else first.measurements,
@@ -60,11 +60,11 @@ def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
 
 
 def in_a_row(teachers: Sequence[Answers], notes: list[str]) -> Sequence[Answers]:
-    """teacher-0, teacher-1, ... up to the first that is missing, for the others are not the first so many."""
+    """teacher-0, teacher-1, ... up to the first that is missing, because ensembles are of the first m teachers."""
     names = [one.paths[0].name for one in teachers]
     numbers = [int(name.removeprefix(NAMED)) for name in names if name.removeprefix(NAMED).isdecimal()]
     if len(numbers) < len(names):
-        return teachers  # somebody's own names: as they stand
+        return teachers  # a user's own names: keep the order
     count = next((place for place, number in enumerate(numbers) if place != number), len(numbers))
     if count < len(numbers):
         absent = teachers[0].paths[0].with_name(f"{NAMED}{count}")

@@ -29,7 +29,7 @@ def markdown(title: str, tables: Tables, notes: Sequence[str]) -> str:
 
 
 def markdown_table(grid: Grid) -> list[str]:
-    """A heading, the caption and the table; GitHub shows one that is folded when its title is clicked on."""
+    """A heading, the caption and the table; on GitHub, a folded table opens when its title is clicked."""
     caption = grid.about + grid.where_papers_stand("in brackets behind ours")
     lines = ["<details>", f"<summary>{escape(grid.title)}</summary>"] if grid.folded else [f"### {grid.title}"]
     lines += ["", caption, ""] if caption else [""]
@@ -41,13 +41,13 @@ def markdown_table(grid: Grid) -> list[str]:
 
 
 def worded(cell: Number) -> str:
-    """A number in one line."""
+    """A number on one line."""
     ours = f"**{cell.text}**{cell.ours.removeprefix(cell.text)}" if cell.best else cell.ours
     return ours + (f" (paper {cell.papers}, {cell.difference})" if cell.papers and cell.mean is not None else "")
 
 
 def comma_separated(tables: Tables) -> str:
-    """One line for each number, so that any program can take it up."""
+    """One line per number, so that any program can read it."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(CSV)

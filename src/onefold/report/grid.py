@@ -1,4 +1,4 @@
-"""A table of numbers, before it is HTML, Markdown, CSV or LaTeX."""
+"""A table of numbers, independent of its format: HTML, Markdown, CSV or LaTeX."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from onefold.paper import Entry
 from onefold.report.compare import units
 
 NONE = "–"
-PLUS_MINUS, SIGMA, MINUS = "\u00a0±\u00a0", "\u00a0σ", "\u2212"  # a number and its deviation stand on one line
+PLUS_MINUS, SIGMA, MINUS = "\u00a0±\u00a0", "\u00a0σ", "\u2212"  # non-breaking spaces keep a number with its deviation
 
 
 @dataclass(frozen=True)
 class Number:
-    """A mean over some networks, and what the paper has in its place; all in the units that are shown."""
+    """A mean over some networks, and the paper's corresponding number; all in the units that are shown."""
 
     mean: float | None
     deviation: float | None = None
     digits: int = 4
     paper: Entry | None = None
-    best: bool = False  # of the students, in its column
+    best: bool = False  # of all students in its column
 
     @property
     def text(self) -> str:
@@ -37,15 +37,15 @@ class Number:
 
     @property
     def ours(self) -> str:
-        """In one line."""
+        """Mean and deviation on one line."""
         return self.text + (f"{PLUS_MINUS}{self.spread}" if self.spread else "")
 
     @property
     def papers(self) -> str:
-        """The paper's number with its deviation, as it prints them."""
+        """The paper's number with its deviation, as printed there."""
         if self.paper is None:
             return ""
-        if self.paper.metric.startswith("inference"):  # in whatever unit
+        if self.paper.metric.startswith("inference"):  # may have been converted to another unit
             return f"{self.paper.mean:.3g}"
         digits = 2 if self.paper.metric == "ACC" else 1 if self.paper.metric.startswith("train") else 3
         deviation = "" if self.paper.std is None else f"{PLUS_MINUS}{self.paper.std:.{digits}f}"
@@ -57,7 +57,7 @@ class Number:
 
     @property
     def difference(self) -> str:
-        """Ours less the paper's, in its deviations; where it gives none, as it is; of times, the ratio."""
+        """Ours minus the paper's, in its standard deviations; if it gives none, absolute; for times, the ratio."""
         if self.paper is None or self.mean is None:
             return ""
         counted = self.in_deviations
@@ -70,14 +70,14 @@ class Number:
 
     @property
     def combined(self) -> float | None:
-        """Ours less the paper's, in deviations that have both in them; None where one of the two is not known."""
+        """Ours minus the paper's, in units of both standard deviations combined; None if one of them is unknown."""
         if self.mean is None or self.paper is None or self.paper.std is None or not self.deviation:
             return None
         return (self.mean - self.paper.mean) / math.hypot(self.deviation, self.paper.std)
 
 
 def number(values: Sequence[float], digits: int = 4, scale: float = 1, paper: Entry | None = None) -> Number:
-    """Mean and sample deviation of some values."""
+    """Mean and sample standard deviation of some values."""
     if not values:
         return Number(None, digits=digits)
     deviation = scale * statistics.stdev(values) if len(values) > 1 else None
@@ -88,8 +88,8 @@ Line = tuple[str, tuple[Number, ...]]
 
 
 def with_best(lines: Sequence[Line], among: Collection[str], better: Sequence[str]) -> tuple[Line, ...]:
-    """The rows, the best of some in each column marked, and what is shown as the same; `better` is "higher" or
-    "lower"."""
+    """Marks the best of some rows in each column, and all that look the same when rounded; `better` is "higher" or
+    "lower" for each column."""
     marked = [list(cells) for _, cells in lines]
     chosen = [place for place, (label, _) in enumerate(lines) if label in among]
     for column, way in enumerate(better):
@@ -105,7 +105,7 @@ def with_best(lines: Sequence[Line], among: Collection[str], better: Sequence[st
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: rows of numbers under headings. `name` is what its file or anchor is called."""
+    """A table: rows of numbers under headings. `name` is used for files and anchors."""
 
     name: str
     title: str
@@ -113,17 +113,17 @@ class Grid:
     rows: tuple[Line, ...]
     caption: str = ""
     first: str = "network"
-    folded: bool = False  # on a page it is opened by who wants it
-    other_images: bool = False  # than the paper's, whose numbers are then no measure of ours
+    folded: bool = False  # collapsed on the page until it is clicked
+    other_images: bool = False  # measured on images other than the paper's, so that the numbers do not have to agree
 
     @property
     def about(self) -> str:
-        """The caption, and what is bold."""
+        """The caption, and an explanation of bold numbers."""
         bold = any(cell.best for _, cells in self.rows for cell in cells)
         return self.caption + (" Bold: the best of the students." if bold else "")
 
     def where_papers_stand(self, place: str) -> str:
-        """A sentence for the caption, which depends on how the table is shown; none where the paper has no such."""
+        """A sentence for the caption on where the paper's numbers are shown; empty if there are none."""
         compared = [
             cell for _, cells in self.rows for cell in cells if cell.paper is not None and cell.mean is not None
         ]

@@ -15,7 +15,7 @@ COMPACT = " Read from compact predictions, which leave these metrics as they wer
 
 
 def grids(section: Section) -> list[Grid]:
-    """Those that there is something to say in."""
+    """All tables that are not empty."""
     made = [results(section), by_size(section), corruption(section), *by_corruption(section)]
     made += [*ood(section), health(section), *costs(section)]
     return [grid for grid in made if grid is not None and grid.rows]
@@ -50,11 +50,11 @@ def by_size(section: Section) -> Grid:
 
 
 def ood(section: Section) -> list[Grid]:
-    """How well entropy and confidence tell other distributions: one measure in brief, and all of them."""
+    """How well entropy and confidence detect other distributions: a short table with AUROC, and a full one."""
     scores = {"entropy": "entropy", "max_probability": "max. p"}
     measures = {"auroc": ("AUROC", "↑"), "aupr": ("AUPR", "↑"), "fpr95": ("FPR95", "↓")}
     measured = [[a.measurements.ood for a in row.answers if a.measurements.ood is not None] for row in section.rows]
-    names = dict.fromkeys(each.name for row in measured for one in row for each in one.sets)  # in one order for all
+    names = dict.fromkeys(each.name for row in measured for one in row for each in one.sets)  # same order in all rows
     brief, lines = [], []
     for row, of_row in zip(section.rows, measured, strict=True):
         found = {name: [each.scores for one in of_row for each in one.sets if each.name == name] for name in names}
@@ -106,6 +106,6 @@ SPLITS = {"test": "the test split", "val": "the validation split", "train": "tra
 
 
 def checks_of(row: Row) -> list[Health]:
-    """The checks of a row on one and the same split, the test split where there are any."""
+    """The checks of a row that were made on the test split, if any, else all of them."""
     found = [a.measurements.health for a in row.answers if a.measurements.health is not None]
     return [check for check in found if check.split == "test"] or found

@@ -13,13 +13,13 @@ from onefold.report.table import Section
 SIGNS = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 SIGNS |= {"^": r"\textasciicircum{}", "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "²": "$^2$"}
 SIGNS |= {"σ": r"$\sigma$", "–": "--", "\u2212": "$-$", "\u00a0": "~", "µ": r"$\mu$"}
-MOST = 6  # columns of numbers in a table; of more, the rest are another table
-# As wide as it is, or as the text, whichever is less.
+MOST = 6  # columns of numbers in a table; wider tables are split
+# The table's own width or that of the text, whichever is smaller.
 FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
 
 def latex(title: str, tables: Tables, notes: Sequence[str]) -> str:
-    """Tables for a document that uses the packages booktabs and graphicx."""
+    """All tables, for a document that uses the packages booktabs and graphicx."""
     lines = [rf"% {title}; needs \usepackage{{booktabs}} and \usepackage{{graphicx}}"]
     lines += [f"% left out: {note}" for note in notes]
     for section, grids, _ in tables:
@@ -30,7 +30,7 @@ def latex(title: str, tables: Tables, notes: Sequence[str]) -> str:
 
 
 def split(grid: Grid) -> list[Grid]:
-    """Tables of as many columns as a page holds, each about as wide as the others."""
+    """Splits a table into parts that fit on a page, all about equally wide."""
     count = math.ceil(len(grid.headings) / MOST)
     size = math.ceil(len(grid.headings) / max(count, 1))
     if count < 2:
@@ -45,7 +45,7 @@ def split(grid: Grid) -> list[Grid]:
 
 
 def table(section: Section, grid: Grid) -> list[str]:
-    """One of them, with a caption and a label."""
+    """One table, with a caption and a label."""
     caption = f"{section.title}. {grid.title}. {grid.about}" + grid.where_papers_stand("in italics below ours")
     lines = [r"\begin{table}", r"\centering", r"\small", rf"\caption{{{tex(caption.strip())}}}"]
     lines += [rf"\label{{tab:{section.slug}-{grid.name}}}", FITTED]
@@ -57,7 +57,7 @@ def table(section: Section, grid: Grid) -> list[str]:
 
 
 def rows(label: str, cells: Sequence[Number]) -> list[str]:
-    """Ours, and where the paper has numbers, these and the differences below."""
+    """A row with our numbers and, if the paper has any, rows below with its numbers and the differences."""
     ours = [rf"\textbf{{{tex(cell.ours)}}}" if cell.best else tex(cell.ours) for cell in cells]
     lines = [line([tex(label), *ours])]
     compared = [cell.paper is not None and cell.mean is not None for cell in cells]

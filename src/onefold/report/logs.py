@@ -1,4 +1,4 @@
-"""Curves from the log of a run, one value an epoch."""
+"""Curves from the log of a run, one value per epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good the answers of a network or an ensemble are, from a stream of them."""
+"""The metrics of a network or an ensemble, from a stream of its predictions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from onefold.metrics import Classification, Reliability, fit_temperature_to, tem
 from onefold.predictions import Stored
 from onefold.report.stored import Batch, batches, together
 
-HELD = 2**26  # logits of a validation split that are kept while a temperature is fitted: 256 MiB in float32
+HELD = 2**26  # most logits of a validation split that are kept in memory to fit a temperature: 256 MiB in float32
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Every metric, and the bins before and after temperature scaling; the latter where there is a validation split."""
+    """All metrics, and the bins before and after temperature scaling; the latter only with a validation split."""
 
     metrics: dict[str, float]
     before: Reliability
@@ -25,7 +25,7 @@ class Measured:
 
 
 def measured(test: Stored, val: Stored | None) -> Measured:
-    """One network's."""
+    """The metrics of one network."""
     temperature = None if val is None else fit_temperature_to(kept(lambda: batches(val), val.examples * val.classes))
     bins = Binned(test.classes, temperature)
     for batch in batches(test):
@@ -34,7 +34,7 @@ def measured(test: Stored, val: Stored | None) -> Measured:
 
 
 def measured_together(test: Sequence[Stored], val: Sequence[Stored]) -> list[Measured]:
-    """Those of the ensembles of the first 1, 2, ... M networks; `val` is empty where they have none."""
+    """The metrics of the ensembles of the first 1, 2, ... M networks; `val` is empty without a validation split."""
     temperatures: list[float | None] = [None] * len(test)
     if val:
         size = val[0].examples * val[0].classes
@@ -48,12 +48,12 @@ def measured_together(test: Sequence[Stored], val: Sequence[Stored]) -> list[Mea
 
 
 def first(each: Sequence[Stored], members: int) -> Iterable[Batch]:
-    """The predictions of the ensemble of the first so many."""
+    """The predictions of the ensemble of the first `members` networks."""
     return (turn[-1] for turn in together(each[:members]))
 
 
 def kept(read: Callable[[], Iterable[Batch]], size: int) -> Callable[[], Iterable[Batch]]:
-    """The same, read once where it is small: a temperature is fitted in ten rounds or so."""
+    """Reads the batches only once, if they fit in memory: fitting a temperature takes ten rounds or so."""
     if size > HELD:
         return read
     held = list(read())
@@ -61,7 +61,7 @@ def kept(read: Callable[[], Iterable[Batch]], size: int) -> Callable[[], Iterabl
 
 
 class Binned:
-    """The sums for one prediction, as it is and at a temperature."""
+    """Accumulates the metrics of one prediction, as it is and at a temperature."""
 
     def __init__(self, classes: int, temperature: float | None) -> None:
         self.plain, self.temperature = Classification(classes), temperature
@@ -82,7 +82,7 @@ class Binned:
 
 
 def pooled(bins: Sequence[Reliability]) -> Reliability:
-    """The bins of several networks' answers taken together."""
+    """The bins over the predictions of several networks together."""
     count = torch.stack([one.count for one in bins]).sum(dim=0)
 
     def mean(values: list[torch.Tensor]) -> torch.Tensor:

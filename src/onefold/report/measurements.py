@@ -1,4 +1,4 @@
-"""What `onefold evaluate` has measured of a run: the files of its folder `measurements`, read and checked."""
+"""Reads and checks what `onefold evaluate` has measured: the files in the folder `measurements` of a run."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Outside:
-    """A set of another distribution."""
+    """An out-of-distribution data set."""
 
     name: str
     entropy: Histogram
-    scores: dict[str, dict[str, float]]  # of a score: auroc, aupr, fpr95
+    scores: dict[str, dict[str, float]]  # auroc, aupr, fpr95 for each score
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plane:
-    """Values `[len(b)][len(a)]` on a plane through three members, and where networks lie on it."""
+    """Values `[len(b)][len(a)]` on a plane through three members, and the positions of networks on it."""
 
     a: Numbers
     b: Numbers
@@ -81,7 +81,7 @@ class Subspace:
 
 @dataclass(frozen=True)
 class Health:
-    """The averaging health check: on the validation split at the end of a run, on the test split if asked for."""
+    """The averaging health check: on the validation split at the end of a run, or on the test split on request."""
 
     rows: tuple[tuple[str, dict[str, float]], ...]
     warning: str | None
@@ -92,12 +92,12 @@ class Health:
 class Costs:
     device: str
     train_seconds: float | None
-    inference: tuple[tuple[str, int, float], ...]  # what, batch, milliseconds an image
+    inference: tuple[tuple[str, int, float], ...]  # what was timed, batch size, milliseconds per image
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """What there is of a run."""
+    """All measurements that exist for a run."""
 
     corruption: Corruption | None = None
     ood: Ood | None = None
@@ -108,9 +108,9 @@ class Measurements:
 
 
 def read_measurements(run: Path, first: int | None = None) -> Measurements:
-    """Everything that can be read; a file that cannot is a sentence among the problems.
+    """Reads all measurements of a run; for each file that cannot be read, there is a sentence in `problems`.
 
-    Of a folder of teachers, those of the first so many together.
+    For a folder of teachers, `first` selects the measurements of the ensemble of the first so many.
     """
     folder = run / FOLDER / ("" if first is None else f"first-{first}")
     read: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -214,7 +214,7 @@ def costs(content: dict[str, Any]) -> Costs:
 
 
 def numbers(values: Any, count: int | None = None) -> Numbers:
-    """None is a number that was not finite: JSON has no other word for it."""
+    """Reads numbers; null stands for one that was not finite, which JSON cannot express."""
     found = tuple(math.nan if value is None else float(value) for value in values)
     if count is not None and len(found) != count:
         raise ValueError(f"expected {count} numbers, got {len(found)}")

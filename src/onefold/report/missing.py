@@ -1,4 +1,4 @@
-"""What a section does not show because nobody has measured it, and the command that would."""
+"""What a section cannot show because it was not measured, and the command that measures it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from onefold.report.answers import Answers
 from onefold.report.table import Section
 
-MANY = 8  # folders that are written out in a command, if the one that holds them would do
+MANY = 8  # more folders than this are replaced in a command by the one that contains them, if possible
 
 
 @dataclass(frozen=True)
 class Missing:
-    """What is missing, of whom, and how to get it."""
+    """What is missing, for which rows, and how to get it."""
 
     what: str
     who: str
-    command: str = ""  # that can be copied
-    note: str = ""  # where no command does
+    command: str = ""  # to copy
+    note: str = ""  # what to do if there is no such command
 
 
 MEMBERS = ("be", "latentbe")
@@ -34,7 +34,7 @@ WANTED: tuple[tuple[str, str, Callable[[Answers], bool], Callable[[Answers], obj
 
 
 def missing(section: Section) -> list[Missing]:
-    """By measurement, the rows that lack it altogether."""
+    """For each measurement, the rows for which it is missing in all runs."""
     found = []
     for what, flag, concerns, measured in WANTED:
         rows = [row for row in section.rows if concerns(row.first)]
@@ -65,7 +65,7 @@ def missing(section: Section) -> list[Missing]:
 
 
 def command(folders: Sequence[str], flag: str, everybody: bool) -> str:
-    """With all folders; or, where they are many and nobody would be measured twice, with the one that holds them."""
+    """The command, with all folders; if there are many, and all rows need it, with the folder that contains them."""
     folders = list(dict.fromkeys(folders))
     if everybody and len(folders) > MANY:
         folders = [os.path.commonpath(folders)]

@@ -1,4 +1,4 @@
-"""Tables and pictures as one HTML file that needs nothing else: no network, no other file."""
+"""Tables and pictures as a single, self-contained HTML file that works offline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onefold.report.missing import missing
 from onefold.report.table import Row, Section
 from onefold.report.unfinished import Unfinished
 
-MAIN = 3  # pictures that stand before all tables but the results
+MAIN = 3  # pictures that come right after the results, before the other tables
 Tables = Sequence[tuple[Section, Sequence[Grid], Sequence[str]]]
 
 
@@ -22,7 +22,7 @@ def page(
     notes: Sequence[str] = (),
     going: Sequence[Unfinished] = (),
 ) -> str:
-    import jinja2  # this and matplotlib are loaded when there is something to draw
+    import jinja2  # imported only where it is used, like matplotlib
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("onefold.report", "."),
@@ -41,7 +41,7 @@ def page(
 
 
 def as_shown(number: int, section: Section, grids: Sequence[Grid], sentences: Sequence[str]) -> dict[str, Any]:
-    """A section as the template takes it: the results, three pictures, the other tables, the other pictures."""
+    """A section in the form the template takes: the results, three pictures, the other tables, the other pictures."""
     place, lacking = f"section-{number}", missing(section)
     pictures = [drawn(number, picture) for picture in pictures_of(section)]
     tables = [(f"{place}-table-{grid.name}", grid.title) for grid in grids]
@@ -100,7 +100,7 @@ def drawn(number: int, picture: Any) -> dict[str, Any]:
 
 
 def recipe_of(section: Section) -> list[tuple[str, str]]:
-    """Every field of the recipes, and where rows differ, which has what."""
+    """Every field of the recipes; if rows differ, the value for each row."""
     names = list(dict.fromkeys(name for row in section.rows for name in row.first.setting))
     fields = []
     for name in names:
@@ -114,7 +114,7 @@ def recipe_of(section: Section) -> list[tuple[str, str]]:
 
 
 def environments(section: Section) -> list[str]:
-    """Versions and hardware of the runs, each kind once."""
+    """Versions and hardware of the runs, each combination once."""
     found: dict[str, list[str]] = {}
     for row in section.rows:
         for answer in row.answers:

@@ -1,4 +1,4 @@
-"""The runs of some folders, as networks and ensembles whose answers for a test split have been measured."""
+"""Collects the runs in some folders, as networks and ensembles with the metrics of their test predictions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from onefold.report.unfinished import Unfinished
 from onefold.run import ADDED, RunFolder, made_by
 from onefold.run import leaves as dictionary_leaves
 
-# Fields that tell repetitions of one experiment apart, or change nothing that comes out.
+# Fields that differ between repetitions of an experiment, or that change no result.
 REPEATED = {"name", "seed", "device", "compile", "fast", "minutes", "log_every", "parallel.mode", "parallel.teachers"}
 REPEATED |= {"eval_every", "eval_last", "diversity_every", "data.root", "data.download", "data.workers"}
 
 
 class Collected(NamedTuple):
-    """What lies under some folders."""
+    """What was found in some folders."""
 
     answers: list[Answers]
     notes: list[str]  # a sentence for each run that is left out or incomplete
@@ -31,16 +31,16 @@ class Collected(NamedTuple):
 
 
 def collect(paths: Iterable[Path | str]) -> tuple[list[Answers], list[str]]:
-    """Everything that answered under the folders, and a sentence for each run that is left out or incomplete."""
+    """All finished runs and ensembles in the folders, and a sentence for each run that is left out or incomplete."""
     return gathered(paths)[:2]
 
 
 @one_thread()
 def gathered(paths: Iterable[Path | str]) -> Collected:
-    """The same, and runs that are not finished but have a log to show.
+    """The same, and also runs that are not finished but have a log to show.
 
-    A folder is a run, or holds runs at any depth. Teachers that lie side by side also answer as ensembles of the first
-    1, 2, ... of them. Of a run, nothing is kept that grows with the number of its predictions.
+    Each folder is a run, or contains runs at any depth. Teachers in the same folder also count as ensembles of the
+    first 1, 2, ... of them. Memory does not grow with the number of predictions.
     """
     answers: list[Answers] = []
     notes: list[str] = []
@@ -57,7 +57,7 @@ def gathered(paths: Iterable[Path | str]) -> Collected:
             continue
         answers.append(answer)
         notes += answer.measurements.problems
-        own = answer.kind == "single" and run.name.removeprefix(NAMED).isdecimal()  # from Python, named like ours
+        own = answer.kind == "single" and run.name.removeprefix(NAMED).isdecimal()  # from Python, but named like ours
         if folder.about.get("kind") == "teacher" or own:
             teachers.setdefault(run.parent, []).append(answer)
     for group in teachers.values():
@@ -89,7 +89,7 @@ def found(paths: Iterable[Path | str]) -> Iterable[Path]:
 
 
 def read(folder: RunFolder, notes: list[str], names: dict[str, str]) -> Answers:
-    """One finished run, measured; what can be done without is noted where it is missing."""
+    """Reads a finished run and computes its metrics; missing files that are optional get a note."""
     about = folder.about
     setting, seed = setting_of(folder.recipe, about, names)
     if not folder.finished:
@@ -128,7 +128,7 @@ def read(folder: RunFolder, notes: list[str], names: dict[str, str]) -> Answers:
 
 
 def candidates(recipe: dict[str, Any]) -> tuple[int, int] | None:
-    """`eval_every` and `eval_last` of a recipe, where it has them."""
+    """`eval_every` and `eval_last` of a recipe, if it has them."""
     rule = tuple((ADDED | recipe).get(name) for name in ("eval_every", "eval_last"))
     return rule if all(isinstance(value, int) for value in rule) else None  # type: ignore[return-value]
 
@@ -140,7 +140,7 @@ def taught_by(about: dict[str, Any], names: dict[str, str]) -> Taught:
 
 
 def what_it_is(setting: dict[str, Any], about: dict[str, Any]) -> tuple[str, str, str, int]:
-    """What a row of such runs is called, its method, its perturbation, and how many teachers it has."""
+    """The label of such a run, its method, its perturbation, and its number of teachers."""
     method = str(about.get("method", setting.get("distill.method")))
     perturbation = str(about.get("perturbation", setting.get("distill.perturbation", "none")))
     members = int(setting.get("members") or about.get("members") or 1)
@@ -151,7 +151,7 @@ def what_it_is(setting: dict[str, Any], about: dict[str, Any]) -> tuple[str, str
 
 
 def unfinished(folder: RunFolder, names: dict[str, str]) -> list[Unfinished]:
-    """The run, where it has begun and only lacks its end; nothing of one that is damaged."""
+    """The run, if it has started and is only unfinished; empty if it is damaged."""
     try:
         about, recipe = folder.about, folder.recipe
         setting, seed = setting_of(recipe, about, names)
@@ -167,10 +167,10 @@ def unfinished(folder: RunFolder, names: dict[str, str]) -> list[Unfinished]:
 
 
 def setting_of(recipe: dict[str, Any], about: dict[str, Any], names: dict[str, str]) -> tuple[dict[str, Any], int]:
-    """What makes a run the same experiment as another, and its seed. A run from Python has no recipe of ours.
+    """The settings that define the experiment of a run, and its seed. A run from Python has no recipe.
 
-    `names` are those of data by the place where they lie, and of networks by what their files say: the same has the
-    name that the first run gave it.
+    `names` maps the location of data, and the content of network files, to the name that the first run used, so that
+    the same data or network under two names counts as the same.
     """
     if about.get("kind") == "python" or recipe.get("source") == "python":
         record = dictionary_leaves(recipe)
@@ -180,15 +180,15 @@ def setting_of(recipe: dict[str, Any], about: dict[str, Any], names: dict[str, s
         record = leaves(from_dict(recipe))
         if place := about.get("data_place"):
             record["data.source"] = names.setdefault(place, record["data.source"])
-        if content := about.get("network_content"):  # a user's own: the same wherever its file lies, by whatever name
+        if content := about.get("network_content"):  # a user's own network, identified by the content of its file
             name = PurePath(record["network"]).name
             record["network"] = names.setdefault(f"{content}:{made_by(name)}", name)
-            record["network file"] = content[:8]  # another where that has changed
+            record["network file"] = content[:8]  # tells versions of the file apart
     return {name: value for name, value in record.items() if name not in REPEATED}, int(record.get("seed", 0))
 
 
 def reached(folder: RunFolder, about: dict[str, Any]) -> str:
-    """How far an unfinished run has come, in brackets."""
+    """How far an unfinished run has got, in parentheses."""
     try:
         last = folder.metrics()[-1]
     except (ValueError, LookupError, OSError):

@@ -1,4 +1,4 @@
-"""Predictions of a run, piece by piece: a million answers of a thousand classes need no more room than a few."""
+"""Reads the predictions of a run in batches: a million predictions of a thousand classes need little memory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Batch = tuple[Tensor, Tensor]  # logits [B, K] and labels [B]
 
 
 def batches(one: Stored, rows: int | None = None) -> Iterator[Batch]:
-    """Logits and labels in the order of the split, so many rows at a time."""
+    """Logits and labels in the order of the split, `rows` at a time."""
     for logits, labels in one.batches(rows):
         yield torch.from_numpy(logits), torch.from_numpy(labels)
 
 
 def together(each: Sequence[Stored], rows: int | None = None) -> Iterator[list[Batch]]:
-    """Of ensembles of the first 1, 2, ... M networks, what each answers: batch after batch, M predictions at a time.
+    """The predictions of the ensembles of the first 1, 2, ... M networks: for each batch, a list of M predictions.
 
-    The prediction of m of them is the logarithm of the mean of their probabilities.
+    The prediction of m networks is the logarithm of the mean of their probabilities.
     """
     first = each[0]
     for other in each[1:]:

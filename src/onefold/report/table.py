@@ -1,4 +1,4 @@
-"""Rows of a table: the same experiment under several seeds is one row, mean and deviation."""
+"""Rows of a table: the same experiment with several seeds is one row, with mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onefold.report.teachers import TOLD, told_apart, with_teachers
 
 @dataclass(frozen=True)
 class Column:
-    """A metric as it is shown."""
+    """How a metric is shown."""
 
     key: str
     title: str
@@ -37,7 +37,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One experiment: a value of each metric for every network of it, and their bins together."""
+    """One experiment: the values of each metric for all its networks, and their pooled bins."""
 
     label: str
     answers: tuple[Answers, ...]
@@ -50,7 +50,7 @@ class Row:
         return statistics.fmean(values) if values else None
 
     def deviation(self, key: str) -> float | None:
-        """The sample standard deviation over the networks; None of a single one."""
+        """The sample standard deviation over the networks; None for a single one."""
         values = self.values.get(key, [])
         return statistics.stdev(values) if len(values) > 1 else None
 
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """The rows of one data set and network; `sizes` are the ensembles of the first 1, 2, ... teachers."""
+    """The rows for one data set and network; `sizes` are the ensembles of the first 1, 2, ... teachers."""
 
     data: str
     network: str
@@ -82,12 +82,12 @@ class Section:
 
     @property
     def slug(self) -> str:
-        """The title, where spaces and the like cannot be."""
+        """The title in a form for file names and anchors."""
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those that some row has."""
+        """The columns for which some row has values."""
         return tuple(column for column in COLUMNS if any(row.values.get(column.key) for row in self.rows))
 
     def labels(self, kind: str) -> list[str]:
@@ -98,7 +98,7 @@ class Section:
 
 
 def sections(answers: Sequence[Answers]) -> list[Section]:
-    """The answers as tables, one for each data set and network."""
+    """The networks and ensembles as tables, one for each data set and network."""
     groups: dict[tuple[object, ...], list[Answers]] = {}
     for answer in with_teachers(answers):
         groups.setdefault((answer.setting["data.source"], answer.setting["network"]), []).append(answer)
@@ -109,7 +109,7 @@ def sections(answers: Sequence[Answers]) -> list[Section]:
 
 
 def chosen(answers: Sequence[Answers]) -> list[Answers]:
-    """Without ensembles of some of the teachers only, but for those that a student learnt from."""
+    """Leaves out ensembles of only some of the teachers, unless a student learned from that many."""
     wanted = {answer.members for answer in answers if answer.kind == "student"}
     largest: dict[object, int] = {}
     for answer in answers:
@@ -120,7 +120,7 @@ def chosen(answers: Sequence[Answers]) -> list[Answers]:
 
 
 def sizes(answers: Sequence[Answers]) -> list[Row]:
-    """The ensembles of 1, 2, ... teachers, where some are of more than two."""
+    """Rows for the ensembles of 1, 2, ... teachers, if there are any of more than two."""
     together = [answer for answer in answers if answer.kind == "ensemble"]
     return rows(together) if max((answer.members for answer in together), default=0) > 2 else []
 
@@ -136,7 +136,7 @@ def rows(answers: Sequence[Answers]) -> list[Row]:
 
 
 def place(answer: Answers) -> tuple[int, int, str, int, int]:
-    """Where a row stands."""
+    """The sort key of a row."""
     if answer.kind == "single":
         return -2, 0, "", 0, answer.seed
     if answer.kind == "ensemble":
@@ -152,8 +152,8 @@ def place(answer: Answers) -> tuple[int, int, str, int, int]:
 
 
 def distinct(firsts: Sequence[Answers]) -> list[str]:
-    """Labels; rows that would have the same one say what differs between them, and all say whose students they are
-    where that has been noted."""
+    """Labels of rows. If several rows would have the same label, what differs is added; if the teachers were recorded
+    to tell students apart, these are always added."""
     labels = []
     for answer in firsts:
         same = [other for other in firsts if other.label == answer.label]
@@ -179,7 +179,7 @@ def row_of(label: str, answers: Sequence[Answers]) -> Row:
 
 
 def cell(row: Row, column: Column) -> tuple[str, str]:
-    """Mean and deviation as text; an empty deviation where there are not several networks."""
+    """Mean and deviation as text; the deviation is empty for a single network."""
     mean, deviation = row.mean(column.key), row.deviation(column.key)
     if mean is None:
         return "–", ""

@@ -1,4 +1,4 @@
-"""Whose students the rows of a section are: students of other teachers are another experiment, and say so."""
+"""Tells students of different teachers apart: they are different experiments, and their labels say so."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from onefold.report.answers import Answers, alone
 from onefold.run import teachers_hash
 
-TOLD = "teachers"  # what students are told apart by is in their settings as this, or as "teachers' FIELD"
+TOLD = "teachers"  # key in the settings for what distinguishes students' teachers; or "teachers' FIELD"
 
 
 def with_teachers(answers: Sequence[Answers]) -> list[Answers]:
-    """Students know where their teachers lie, and how they were trained, if the report has these, or others of their
-    students that know it."""
+    """Fills in where the teachers of students are and how they were trained, if the report has these teachers, or other
+    students of theirs that recorded it."""
     trained = [answer for answer in answers if answer.kind != "student" and answer.weights and all(answer.weights)]
-    trained.sort(key=lambda answer: answer.kind == "ensemble")  # the folder of all goes before that of one
+    trained.sort(key=lambda answer: answer.kind == "ensemble")  # ensembles last, so that they win in the dict below
     there = {teachers_hash(answer.weights): answer for answer in trained}
     settings = {answer.taught.weights: answer.taught.setting for answer in answers if answer.taught.setting is not None}
     settings |= {weights: alone(answer.setting) for weights, answer in there.items()}
@@ -34,8 +34,8 @@ def with_teachers(answers: Sequence[Answers]) -> list[Answers]:
 
 
 def told_apart(answers: Sequence[Answers]) -> list[Answers]:
-    """The answers of a section. Its students say in their settings who taught them, unless they share teachers, or
-    each seed has teachers of its own that were trained alike."""
+    """The answers of a section, with the teachers added to the settings of students; not if all share the same
+    teachers, or if each seed has its own teachers that were trained in the same way."""
     students = [answer for answer in answers if answer.kind == "student"]
     kinds: dict[str, list[Answers]] = {}
     for student in students:
@@ -59,20 +59,20 @@ def told_apart(answers: Sequence[Answers]) -> list[Answers]:
 
 
 def kind_of(student: Answers) -> str:
-    """Students with the same were taught by teachers that were trained alike; where nobody knows how, by the same."""
+    """Equal for students whose teachers were trained in the same way; if that is unknown, for the same teachers."""
     setting = student.taught.setting
     return repr(sorted(setting.items())) if setting else f"{student.members} {student.taught.weights}"
 
 
 def one_each(students: Sequence[Answers]) -> bool:
-    """Whether those of a seed share their teachers, the first so many of a folder being others than all of them."""
+    """Whether students with the same seed and number of teachers always share the same teachers."""
     pairs = {(student.members, student.seed, student.taught.weights) for student in students}
     return len({pair[:2] for pair in pairs}) == len(pairs)
 
 
 def named(students: Sequence[Answers]) -> dict[str, str]:
-    """By the hash of their weights, teachers as they can be looked up: by their folder, as short as it may be, or
-    where others are called the same, or nobody knows it, by the first of their students."""
+    """Names for teachers, by the hash of their weights: their folder, as short as possible; if that is ambiguous or
+    unknown, their first student."""
     firsts = {student.taught.weights: student for student in reversed(students)}
     places = {weights: placed(first.taught.folder) for weights, first in firsts.items() if first.taught.folder}
     called = Counter((firsts[weights].members, place) for weights, place in places.items())
@@ -83,12 +83,12 @@ def named(students: Sequence[Answers]) -> dict[str, str]:
 
 
 def placed(folder: str) -> str:
-    """One name for a folder that is there, however it was typed."""
+    """The absolute path of a folder, if it exists, so that it has only one name."""
     return os.path.abspath(folder) if os.path.isdir(folder) else str(PurePath(folder))
 
 
 def shortened(places: Iterable[str]) -> dict[str, str]:
-    """The ends of some paths, as long as it takes to tell them apart."""
+    """The shortest endings of some paths that tell them apart."""
     parts = {place: PurePath(place).parts for place in places}
     for count in range(1, max(map(len, parts.values()), default=0)):
         ends = {place: str(PurePath(*all_of_it[-count:])) for place, all_of_it in parts.items()}

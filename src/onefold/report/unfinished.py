@@ -1,4 +1,4 @@
-"""Runs that have begun and not ended: how far they are, as far as their logs tell."""
+"""Runs that were started but are not finished, and their progress according to their logs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from onefold.report.logs import Points, is_number
 
 @dataclass(frozen=True, eq=False)
 class Unfinished:
-    """One of them, and the lines of its log."""
+    """An unfinished run, with the lines of its log."""
 
     label: str
     title: str  # data set and network
     path: Path
     log: tuple[dict[str, Any], ...]
-    steps: float  # an epoch
+    steps: float  # per epoch
     epochs: int
     method: str
     perturbation: str
@@ -30,12 +30,12 @@ class Unfinished:
 
     @property
     def reached(self) -> float:
-        """Epochs that are done."""
+        """The number of epochs that are done."""
         return max((record["step"] for record in self.log if is_number(record.get("step"))), default=0) / self.steps
 
 
 def curve(run: Unfinished, kind: str, key: str) -> Points:
-    """A logged value by epoch, and between epochs where it was logged more often."""
+    """A logged value by epoch, with fractional epochs if it was logged more often."""
     return [
         (record["step"] / run.steps, float(record[key]))
         for record in run.log
@@ -44,7 +44,7 @@ def curve(run: Unfinished, kind: str, key: str) -> Points:
 
 
 def labelled(runs: Sequence[Unfinished]) -> list[tuple[str, Unfinished]]:
-    """Each with a name of its own: its folder's, where another run is called the same."""
+    """The runs with unique labels: if several have the same label, their folders are added."""
     labels = [run.label for run in runs]
     return [
         (run.label if labels.count(run.label) == 1 else f"{run.label} ({run.path.parent.name}/{run.path.name})", run)

@@ -1,4 +1,4 @@
-"""What the numbers of a section say, in sentences."""
+"""Summarises the numbers of a section in sentences."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from onefold.report.grid import Grid
 from onefold.report.grids import checks_of
 from onefold.report.table import Row, Section
 
-NEAR = 2.0  # of the paper's deviations
-SEEN = 1e-4  # the last digit that is shown: a gain below it has no parts
+NEAR = 2.0  # in the paper's standard deviations
+SEEN = 1e-4  # the last digit that is shown: of a smaller gain, no percentages are given
 NAMES = {"cnll": "cNLL", "nll": "NLL", "acc": "accuracy"}
 
 
 def sentences(section: Section, grids: list[Grid]) -> list[str]:
-    """The summary: every student against the ensemble it learnt from, and everything against the paper."""
+    """The summary: every student compared with the ensemble it learned from, and everything with the paper."""
     said: list[str] = []
     singles, ensembles, students = (section.of_kind(kind) for kind in ("single", "ensemble", "student"))
     for student in students:
@@ -43,7 +43,7 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
 
 
 def of_temperatures(section: Section) -> list[str]:
-    """What is odd about them, each oddity once, with the rows that have it."""
+    """Warnings about suspicious temperatures, each once, with all rows it applies to."""
     odd: dict[str, list[str]] = {}
     for row in section.rows:
         for warning in dict.fromkeys(map(warning_of_temperature, row.values.get("temperature", []))):
@@ -53,7 +53,7 @@ def of_temperatures(section: Section) -> list[str]:
 
 
 def of_candidates(section: Section) -> list[str]:
-    """Rows whose runs chose their weights among different epochs: part of their spread may be due to that."""
+    """Sentences on rows whose runs chose their best weights among different epochs, which may add to their spread."""
     mixed: dict[str, list[str]] = {}
     for row in section.rows:
         rules = sorted({answer.candidates for answer in row.answers if answer.candidates is not None})
@@ -78,7 +78,7 @@ def described(row: Row) -> str:
 
 
 def nearest(student: Row, rows: list[Row]) -> Row | None:
-    """Of several those that were trained as its teachers were, or whose recipe differs least from the student's."""
+    """The row whose recipe is closest to the student's; first of all, trained in the same way as its teachers."""
 
     def differing(row: Row) -> tuple[bool, int]:
         ours, theirs = student.first.setting, row.first.setting
@@ -89,7 +89,7 @@ def nearest(student: Row, rows: list[Row]) -> Row | None:
 
 
 def kept(student: Row, ensemble: Row, single: Row) -> str:
-    """How much of the ensemble's gain is left, by likelihood and by accuracy, and what it costs."""
+    """A sentence on how much of the ensemble's gain a student keeps, in likelihood and in accuracy, at what cost."""
     rows = (student, ensemble, single)
     shares = {key: share(key, *rows) for key in (likelihood(*rows), "acc")}
     parts, better, worse, nothing = list[str](), list[str](), list[str](), list[str]()
@@ -121,24 +121,24 @@ def kept(student: Row, ensemble: Row, single: Row) -> str:
 
 
 def share(key: str, student: Row, ensemble: Row, single: Row) -> float | None:
-    """The part of the ensemble's gain over a single network that the student has; None where there is no gain."""
+    """The share of the ensemble's gain over a single network that the student keeps; None if there is no gain."""
     ours, theirs, alone = (mean(row, key) * (-1 if key == "acc" else 1) for row in (student, ensemble, single))
     return (alone - ours) / (alone - theirs) if alone - theirs >= SEEN else None
 
 
 def likelihood(*rows: Row) -> str:
-    """That after temperature scaling, where all of them have it: the other one is one of the temperature, too."""
+    """The NLL after temperature scaling if all rows have it, because the plain NLL depends on the temperature too."""
     return "cnll" if all(row.mean("cnll") is not None for row in rows) else "nll"
 
 
 def cost(student: Row, ensemble: Row) -> str:
-    """The cost of an answer, by counting networks."""
+    """The cost of a prediction relative to the ensemble, in passes."""
     share = Fraction(student.first.passes, ensemble.first.passes)
     return "the ensemble's full cost" if share == 1 else f"{share} of the cost"
 
 
 def times(student: Row, ensemble: Row) -> str:
-    """The cost as measured, where it was."""
+    """The measured cost, if there are measurements."""
     ours, theirs = milliseconds(student), milliseconds(ensemble)
     if ours is None or theirs is None:
         return ""
@@ -146,7 +146,7 @@ def times(student: Row, ensemble: Row) -> str:
 
 
 def milliseconds(row: Row) -> float | None:
-    """Measured in the largest batch, or by the demo."""
+    """Milliseconds per image, measured with the largest batch, or by the demo."""
     times = [inference(answer)[-1][2] for answer in row.answers if inference(answer)]
     return statistics.fmean(times) if times else row.mean("ms")
 
@@ -178,7 +178,7 @@ def mean(row: Row, key: str) -> float:
 
 
 def shown(row: Row) -> str:
-    """Its likelihoods and its accuracy."""
+    """The likelihoods and the accuracy of a row, in words."""
     numbers = {"cnll": row.mean("cnll"), "acc": mean(row, "acc"), "nll": mean(row, "nll")}
     if numbers["cnll"] is None:
         numbers = {key: numbers[key] for key in ("nll", "acc")}

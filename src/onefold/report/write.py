@@ -1,4 +1,4 @@
-"""A report of some folders, written as a file."""
+"""Writes the report on some folders to a file."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ def report(
     figures: Path | str | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> tuple[Path, list[Section]]:
-    """Writes the report on every run under the folders; gives its path and the tables in it.
+    """Writes the report on all runs in the folders; returns its path and its sections.
 
-    `format` is that of the file: a page, or the tables alone. `figures` is a folder for every picture as SVG and PDF.
-    `tell` is given a sentence for each run that is left out or incomplete, which formats but CSV have, too.
+    `format` is that of the file: an HTML page, or only the tables. `figures` is a folder for all pictures as SVG and
+    PDF. `tell` is called with a sentence for each run that is left out or incomplete; all formats but CSV also contain
+    these.
     """
     if format not in ENDINGS:
         raise ValueError(f"format: expected {', '.join(ENDINGS)}, got {format!r}")
@@ -66,7 +67,7 @@ def report(
 
 
 def write_figures(found: Sequence[Section], going: Sequence[Unfinished], folder: Path) -> list[Path]:
-    """Every picture of every section, in a folder for each section, and those of runs that are not finished."""
+    """Saves all pictures, in a folder for each section and one for unfinished runs."""
     from onefold.report.pictures.render import save_picture
 
     places = [(folder / section.slug, picture) for section in found for picture in pictures_of(section)]

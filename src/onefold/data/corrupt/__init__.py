@@ -1,4 +1,4 @@
-"""Common corruptions (Hendrycks and Dietterich, 2019): made here for images of any size, or read as published."""
+"""Common corruptions (Hendrycks and Dietterich, 2019): generated for images of any size, or read as published."""
 
 from __future__ import annotations
 

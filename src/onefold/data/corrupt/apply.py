@@ -1,4 +1,4 @@
-"""`corrupt`: any of the 19 corruptions at any of the 5 severities, for images of any size, on their device."""
+"""`corrupt`: any of the 19 corruptions at any of the 5 severities, for images of any size, on the images' device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onefold.data.corrupt.severities import constants
 from onefold.data.corrupt.spatter import spatter
 from onefold.data.corrupt.weather import fog, snow
 
-# uint8 [B, C, H, W], draws and the constants of the severity; gives uint8 [B, C, H, W].
+# Each takes uint8 [B, C, H, W], draws and the constants of the severity, and returns uint8 [B, C, H, W].
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     function.__name__: function
     for function in (
@@ -45,7 +45,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
         saturate,
     )
 }
-# Of a block, so that it fits into a cache: 256 images up to 32 x 32, 64 of 64 x 64, 5 of 224 x 224.
+# Size of a block, so that it fits into a cache: 256 images up to 32 x 32, 64 of 64 x 64, 5 of 224 x 224.
 PIXELS, IMAGES = 2**18, 256
 
 
@@ -53,16 +53,16 @@ PIXELS, IMAGES = 2**18, 256
 def corrupt(images: Tensor, name: str, severity: int, seed: int, first: int = 0) -> Tensor:
     """`images` (uint8 `[N, C, H, W]`, one channel or RGB) after corruption `name` at `severity` 1 to 5.
 
-    Image i draws by (seed, name, severity, first + i) alone: a batch that continues another one is told the index of
-    its first image, and then gives the same bits as both in one call would on that device.
+    The random numbers of image i depend only on (seed, name, severity, first + i). So a set can be corrupted in several
+    calls, with `first` the index of the first image, bit for bit as in a single call on the same device.
     """
     check(images, seed, first)
     strength = constants(name, severity, *images.shape[-2:])
     count, height, width = len(images), *images.shape[-2:]
     size = min(max(PIXELS // (height * width), 1), IMAGES)
     corrupted = torch.empty_like(images, memory_format=torch.contiguous_format)
-    # An image is always computed at the same place of a block of the same size, whatever it is batched with: sums in
-    # floating point may depend on both. So blocks begin at multiples of their size, and gaps are filled with black.
+    # Floating-point sums may depend on the size of a block and on an image's position in it. So blocks always have the
+    # same size and start at multiples of it, and gaps are filled with black images.
     for start in range(first - first % size, first + count, size):
         low, high = max(start, first), min(start + size, first + count)
         block = images[low - first : high - first]

@@ -1,4 +1,4 @@
-"""Corruptions of brightness and colour. One channel is read as three equal ones."""
+"""Corruptions of brightness and colour. A single channel is treated as three equal ones."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ def contrast(x: Tensor, draws: Draws, factor: float) -> Tensor:  # noqa: ARG001
 
 
 def brightness(x: Tensor, draws: Draws, summand: float) -> Tensor:  # noqa: ARG001
-    """The value v of HSV becomes v' = min(v + summand, 1): every channel times v' / v, black a grey of v'."""
+    """The value v of HSV becomes v' = min(v + summand, 1): every channel times v' / v; black becomes a grey of v'."""
     value = x.amax(dim=1, keepdim=True).float()
     brighter = (value + 255 * summand).clamp_(max=255)
     return to_bytes(torch.where(value > 0, x * (brighter / value.clamp(min=1)), brighter))
 
 
 def saturate(x: Tensor, draws: Draws, factor: float, summand: float) -> Tensor:  # noqa: ARG001
-    """The saturation s of HSV becomes s' = clip(factor s + summand); a grey, whose hue counts as 0, turns red.
+    """The saturation s of HSV becomes s' = clip(factor s + summand); grey, whose hue counts as 0, turns red.
 
-    With v the largest and m the smallest channel s = (v - m) / v and a channel c is v (1 - s d), d = (v - c) / (v - m).
+    With v the largest and m the smallest channel, s = (v - m) / v, and a channel c is v (1 - s d) with
+    d = (v - c) / (v - m).
     """
-    if x.shape[1] == 1:  # no colour that could be more or less saturated
+    if x.shape[1] == 1:  # no colour to saturate
         return x.clone()
     pixels = x.float()
     value = pixels.amax(dim=1, keepdim=True)

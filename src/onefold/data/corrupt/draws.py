@@ -1,8 +1,8 @@
-"""Random numbers that depend on the seed and on the image alone, drawn for a whole block at once on any device.
+"""Random numbers that depend only on the seed and the image, drawn for a whole block at once on any device.
 
-Draw number i of an image is the i-th output of SplitMix64 (Steele, Lea and Flood, 2014) started at a key made of the
-seed, what it is drawn for and the image's index. Nothing is carried from one image to the next, so an image gets the
-same draws whatever it is batched with. The integers are the same on every device.
+Draw number i of an image is the i-th output of SplitMix64 (Steele, Lea and Flood, 2014), started at a key made from the
+seed, the purpose and the image's index. No state is carried from one image to the next, so an image gets the same draws
+whatever it is batched with. The integers are the same on every device.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ WORD = 2**64
 
 
 def signed(word: int) -> int:
-    """The int64 with these 64 bits."""
+    """The int64 that has these 64 bits."""
     word %= WORD
     return word - WORD if word >= WORD // 2 else word
 
 
 def mixed(words: Tensor) -> Tensor:
-    """SplitMix64's finaliser of int64 `words`, in place; the products wrap around."""
+    """Applies SplitMix64's finaliser to int64 `words`, in place; the products wrap around."""
     for shift, factor in ROUNDS:
         high = words >> shift
-        words ^= high.bitwise_and_((1 << (64 - shift)) - 1)  # >> keeps the sign, the algorithm wants zeros
+        words ^= high.bitwise_and_((1 << (64 - shift)) - 1)  # >> extends the sign, the algorithm needs zeros
         words *= signed(factor)
     return words
 
 
 def absorbed(text: str, seed: int) -> int:
-    """One word of a name and a seed of any size: FNV-1a over their bytes."""
+    """A 64-bit word from a name and a seed of any size: FNV-1a over their bytes."""
     state = 0xCBF29CE484222325
     for byte in f"{seed} {text}".encode():
         state = (state ^ byte) * 0x100000001B3 % WORD
@@ -41,7 +41,7 @@ def absorbed(text: str, seed: int) -> int:
 
 
 class Draws:
-    """Independent draws for the images at `indices` `[B]`; each call goes on where the last one ended."""
+    """Independent draws for the images at `indices` `[B]`; each call continues where the last one ended."""
 
     def __init__(self, seed: int, purpose: str, indices: Tensor) -> None:
         start = mixed(torch.tensor(signed(absorbed(purpose, seed)), device=indices.device))
@@ -55,16 +55,16 @@ class Draws:
         return mixed(self.keys[:, None] + places)
 
     def halves(self, *shape: int) -> tuple[Tensor, Tensor]:
-        """Two int64 `[B, n]` of 32 random bits each, where 2n is the number of elements of `shape`, rounded up."""
+        """Two int64 `[B, n]` with 32 random bits each, where 2n is the number of elements of `shape`, rounded up."""
         words = self.words((math.prod(shape) + 1) // 2)
         return words & 0xFFFFFFFF, (words >> 32).bitwise_and_(0xFFFFFFFF)
 
     def bits(self, *shape: int) -> Tensor:
-        """int64 `[B, *shape]` of 32 random bits."""
+        """int64 `[B, *shape]` with 32 random bits."""
         return self.joined(*self.halves(*shape), shape)
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
-        """float32 `[B, *shape]`, uniform between `low` and `high` in steps of 2^-24 of the distance."""
+        """float32 `[B, *shape]`, uniform between `low` and `high` in steps of 2^-24 of the range."""
         unit = (self.bits(*shape) >> 8).float().add_(0.5).mul_(2.0**-24)
         return unit.mul_(high - low).add_(low)
 
@@ -73,7 +73,7 @@ class Draws:
         return (self.bits(*shape) * (high - low) >> 32).add_(low)
 
     def normal(self, *shape: int) -> Tensor:
-        """float32 `[B, *shape]`, standard normal: both values of Box and Muller's pair."""
+        """float32 `[B, *shape]`, standard normal, by Box-Muller; both values of each pair are used."""
         first, second = self.halves(*shape)
         radius = first.float().add_(0.5).mul_(2.0**-32).clamp_(max=1.0).log_().mul_(-2).sqrt_()
         angle = second.float().mul_(2.0**-32 * 2 * math.pi)

@@ -1,4 +1,4 @@
-"""Edges and distances to them as OpenCV computes them, for a whole block: whole numbers, so the same to the bit."""
+"""Edges and distances to them as in OpenCV, for a whole block: in integers, so bit for bit the same."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch import Tensor
 
 from onefold.data.corrupt.linear import padded
 
-# Lengths of a step to a side, to a corner and of a knight's move, in units of 2^-16: the 5 x 5 chamfer mask.
+# Lengths of a straight step, a diagonal step and a knight's move, in units of 2^-16: the 5 x 5 chamfer mask.
 UNIT = 2**16
 SIDE_STEP, CORNER_STEP, KNIGHT_STEP = 65536, 91750, 143976
 TANGENT = 13573  # tan(22.5 degrees) in units of 2^-15
 
 
 def canny(image: Tensor, low: int, high: int) -> Tensor:
-    """Edges, bool `[B, H, W]`, of uint8 `[B, H, W]`: Sobel's gradient, its ridges, and of these what is connected to a
-    value above `high` by values above `low`."""
+    """Edges, bool `[B, H, W]`, of uint8 `[B, H, W]`: the ridges of Sobel's gradient that are connected to a value above
+    `high` by values above `low`."""
     wide = padded(image, 1, "nearest").int()
     height, width = image.shape[-2:]
 
@@ -42,7 +42,7 @@ def canny(image: Tensor, low: int, high: int) -> Tensor:
 
 
 def connected(seeds: Tensor, allowed: Tensor) -> Tensor:
-    """Seeds and whatever of `allowed` touches them by sides or corners, directly or through others."""
+    """Seeds, and all pixels of `allowed` that touch them by sides or corners, directly or through others."""
     while True:
         grown = (F.max_pool2d(seeds[:, None].float(), 3, stride=1, padding=1)[:, 0] > 0) & allowed
         if torch.equal(grown, seeds):
@@ -51,10 +51,10 @@ def connected(seeds: Tensor, allowed: Tensor) -> Tensor:
 
 
 def distance(edges: Tensor, most: int) -> Tensor:
-    """How far the nearest edge is, at most `most`: float32 `[B, H, W]`, in the 5 x 5 chamfer metric.
+    """Distance to the nearest edge, at most `most`: float32 `[B, H, W]`, in the 5 x 5 chamfer metric.
 
-    A shortest way has moves of two neighbouring directions only, in any order. So the directions are gone through one
-    by one, each with 1, 2, 4, ... moves at once, which gives any number of moves.
+    A shortest path consists of moves in only two neighbouring directions, in any order. So one pass over each direction
+    is enough, with 1, 2, 4, ... moves at once, which add up to any number of moves.
     """
     reached = torch.where(edges, 0, most * UNIT).int()
     height, width = edges.shape[-2:]
@@ -62,7 +62,7 @@ def distance(edges: Tensor, most: int) -> Tensor:
         times = 1
         while times * length < most * UNIT and times * abs(down) < height and times * abs(across) < width:
             target, origin = shifted(reached, times * down, times * across)
-            # The two parts overlap in one tensor: the sum is a new tensor before the first value is written.
+            # The two views overlap, which is safe: the sum is a new tensor, complete before anything is written.
             torch.minimum(target, origin + times * length, out=target)
             times *= 2
     return reached.float() / UNIT
@@ -77,7 +77,7 @@ def moves() -> list[tuple[int, int, int]]:
 
 
 def shifted(x: Tensor, down: int, across: int) -> tuple[Tensor, Tensor]:
-    """Views of the pixels that a move (down, across) ends on, and of those it starts from."""
+    """Views of the pixels where a move (down, across) ends, and of those where it starts."""
     height, width = x.shape[-2:]
 
     def spans(move: int, length: int) -> tuple[slice, slice]:
@@ -88,13 +88,14 @@ def shifted(x: Tensor, down: int, across: int) -> tuple[Tensor, Tensor]:
 
 
 def equalised(image: Tensor, levels: int) -> Tensor:
-    """Values `[B, H, W]` below `levels` spread over 0 to 255 by rank: the lowest to 0; an image of one value as is."""
+    """Histogram equalisation: spreads values `[B, H, W]` below `levels` over 0 to 255 by rank, the lowest to 0; an
+    image with a single value stays as it is."""
     values = torch.arange(levels, device=image.device)
     flat = image.flatten(1).long()
     counts = torch.stack([(flat == value).sum(dim=1) for value in range(levels)], dim=1)  # [B, levels]
     lowest = flat.amin(dim=1, keepdim=True)
     rest = flat.shape[1] - counts.gather(1, lowest)
-    # Sums of what lies above the lowest value, up to each value; whole numbers, in float64 for the product's sake.
+    # Cumulative counts of the values above the lowest; integers, but in float64 for the matrix product.
     up_to = (values[:, None] <= values).double()
     ranks = torch.where(values > lowest, counts, 0).double() @ up_to
     table = torch.where(rest > 0, (ranks * 255 / rest.clamp(min=1)).round(), values.double()).float()

@@ -11,7 +11,8 @@ from onefold.data.corrupt.linear import smoothed, to_bytes
 
 
 def elastic_transform(x: Tensor, draws: Draws, height_part: float, deviation_part: float, reach_part: float) -> Tensor:
-    """The parts are of the shorter side. Both maps interpolate linearly, one after the other as in the benchmark."""
+    """The `_part` arguments are fractions of the shorter side. The two maps interpolate linearly, one after the other,
+    as in the benchmark."""
     height, width = x.shape[-2:]
     side = min(height, width)
     matrix = affine(draws.uniform(-1, 1, 3, 2).double() * (reach_part * side), height, width)  # [B, 3, 2]
@@ -30,9 +31,10 @@ def elastic_transform(x: Tensor, draws: Draws, height_part: float, deviation_par
 
 
 def affine(moves: Tensor, height: int, width: int) -> Tensor:
-    """`[B, 3, 2]`: (x, y, 1) times it is where the pixel comes from, if three points around the middle go by `moves`.
+    """`[B, 3, 2]`: (x, y, 1) times this matrix is where the pixel comes from, if three points around the centre move by
+    `moves`.
 
-    Moves are `[B, 3, 2]`, x before y. The map of the points is known; its inverse takes a target to its origin.
+    `moves` are `[B, 3, 2]`, x before y. They define the forward map; this is its inverse, from target to origin.
     """
     x, y, reach = width // 2, height // 2, min(height, width) // 3
     corners = [[x + reach, y + reach], [x + reach, y - reach], [x - reach, y - reach]]
@@ -43,11 +45,11 @@ def affine(moves: Tensor, height: int, width: int) -> Tensor:
 
 
 def sampled(pixels: Tensor, places: Tensor, *, edge_twice: bool) -> Tensor:
-    """Values at places `[B, H, W, 2]` (x, y) in pixels, linear, mirrored beyond the border with or without the edge
-    twice."""
+    """Values at positions `[B, H, W, 2]` (x, y) in pixels, interpolated linearly. Beyond the border the image is
+    mirrored, with or without repeating the edge."""
     height, width = pixels.shape[-2:]
     size = torch.tensor([width, height], dtype=torch.float64, device=pixels.device)
-    # grid_sample's scale of -1 to 1 spans the outer edges of the image or the centres of its outer pixels.
+    # grid_sample's range of -1 to 1 spans either the outer edges of the image or the centres of its outer pixels.
     grid = (2 * places + 1) / size - 1 if edge_twice else 2 * places / (size - 1).clamp(min=1) - 1
     mirrored: Tensor = F.grid_sample(
         pixels, grid.float(), mode="bilinear", padding_mode="reflection", align_corners=not edge_twice

@@ -1,4 +1,4 @@
-"""What storing an image does to it: fewer pixels, JPEG."""
+"""Corruptions from storing images: fewer pixels, JPEG."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from onefold.data.corrupt.linear import box_matrix
 
 
 def pixelate(x: Tensor, draws: Draws, factor: float) -> Tensor:  # noqa: ARG001
-    """Shrunk to `factor` of its sides and back by Pillow's box filter, to the bit."""
+    """Scales the sides by `factor` and back up, bit for bit as Pillow's box filter does."""
     height, width = x.shape[-2:]
     low, narrow = max(int(height * factor), 1), max(int(width * factor), 1)
     pixels = x.double()
     for target in ((low, narrow), (height, width)):
-        pixels = boxed(boxed(pixels, target[1]).mT, target[0]).mT  # along the rows first
+        pixels = boxed(boxed(pixels, target[1]).mT, target[0]).mT  # horizontally first
     return pixels.to(torch.uint8)
 
 
 def boxed(pixels: Tensor, target: int) -> Tensor:
-    """The last axis resized to `target`, rounded to whole values; sums of up to 2^32 are exact in float64."""
+    """Resizes the last axis to `target` and rounds to integers; sums of up to 2^32 are exact in float64."""
     sums = pixels @ box_matrix(pixels.shape[-1], target).to(pixels.device).mT
     return ((sums + 2**21) / 2**22).floor_().clamp_(0, 255)
 
 
 def jpeg_compression(x: Tensor, draws: Draws, quality: float) -> Tensor:  # noqa: ARG001
-    """Encoded and decoded by Pillow, on the CPU, in as many threads as there are cores."""
-    from PIL import Image  # loaded by who uses it
+    """Encodes and decodes with Pillow, on the CPU, in as many threads as there are cores."""
+    from PIL import Image  # imported only where it is used
 
     images = x.permute(0, 2, 3, 1).cpu().numpy()
 

@@ -1,8 +1,8 @@
 """Frost: a pane of ice crystals over the image.
 
-The benchmark cuts its frost from five photographs, which do not come with this package. Here five panes are drawn by a
-program: fern-like crystals on a cloudy ground, between a dark blue and white. They are the same for every seed, as the
-photographs are; the seed chooses the pane and the part of it.
+The benchmark crops its frost from five photographs, which are not part of this package. Here, five panes are generated:
+fern-like crystals on a cloudy background, from dark blue to white. Like the photographs they are the same for every
+seed; the seed chooses the pane and the crop.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from onefold.data.corrupt.draws import Draws
 from onefold.data.corrupt.linear import to_bytes
 
 PANES = 5
-SIDE = 1024  # a pane's, about that of the photographs; it has no border, its ends meet
+SIDE = 1024  # pixels of a pane, about as in the photographs; it wraps around at the border
 DARK, LIGHT = (28.0, 52.0, 84.0), (236.0, 244.0, 252.0)
-FERNS, POINTS, RIBS = 130, 256, 40  # ferns of a pane, points of a line, lines branching off a stem on each side
+FERNS, POINTS, RIBS = 130, 256, 40  # ferns per pane, points per line, lines that branch off a stem on each side
 
 
 def frost(x: Tensor, draws: Draws, kept: float, weight: float, size: float) -> Tensor:
-    """kept x + weight f, f a part of a pane at `size` of its scale."""
+    """kept x + weight f, where f is a crop of a pane that is scaled by `size`."""
     panes = scaled_panes(size).to(x.device)  # [PANES, 3, S, S]
     side, (height, width) = panes.shape[-1], x.shape[-2:]
     which = draws.integers(0, PANES, 1)
@@ -39,7 +39,7 @@ def frost(x: Tensor, draws: Draws, kept: float, weight: float, size: float) -> T
 
 @lru_cache(maxsize=4)
 def scaled_panes(size: float) -> Tensor:
-    """All panes `[PANES, 3, S, S]`, uint8, shrunk without smoothing, as the benchmark shrinks its photographs."""
+    """All panes `[PANES, 3, S, S]`, uint8, scaled down without smoothing, as the benchmark does its photographs."""
     panes = all_panes()
     side = int(SIDE * size)
     if side == SIDE:
@@ -52,27 +52,27 @@ def all_panes() -> Tensor:
     draws = Draws(0, "panes of frost", torch.arange(PANES))
     ground = cloud(draws)
     crystals = ferns(draws)
-    # Crystals are light, and the ground is lighter where the pane is frozen through.
+    # Crystals are light, and the background is lighter where the pane is frozen through.
     light = (0.08 + 0.42 * ground + 0.6 * crystals * (0.4 + 0.6 * ground)).clamp(0, 1)[:, None]
     dark, bright = (torch.tensor(colour)[:, None, None] for colour in (DARK, LIGHT))
     return to_bytes(dark + (bright - dark) * light)
 
 
 def cloud(draws: Draws) -> Tensor:
-    """`[PANES, SIDE, SIDE]` in [0, 1]: noise whose amplitude falls with frequency^1.5, squeezed by a logistic curve."""
+    """`[PANES, SIDE, SIDE]` in [0, 1]: noise whose amplitude falls with frequency^1.5, through a logistic curve."""
     noise = torch.fft.rfft2(draws.normal(SIDE, SIDE))
     field = torch.fft.irfft2(noise * frequency().clamp(min=1.0) ** -1.5, s=(SIDE, SIDE))
     return torch.sigmoid(1.5 * field / field.std(dim=(1, 2), keepdim=True))
 
 
 def frequency() -> Tensor:
-    """Whole waves across the pane, `[SIDE, SIDE // 2 + 1]`."""
+    """Frequencies `[SIDE, SIDE // 2 + 1]`, in waves per pane."""
     down, across = torch.fft.fftfreq(SIDE) * SIDE, torch.fft.rfftfreq(SIDE) * SIDE
     return torch.hypot(down[:, None], across)
 
 
 def ferns(draws: Draws) -> Tensor:
-    """`[PANES, SIDE, SIDE]` in [0, 1]: bent stems with ribs at 60 degrees on both sides, shorter toward the tip."""
+    """`[PANES, SIDE, SIDE]` in [0, 1]: curved stems with ribs at 60 degrees on both sides, shorter toward the tip."""
     place = draws.uniform(0, SIDE, FERNS, 2)
     heading = draws.uniform(0, 2 * math.pi, FERNS, 1)
     bend = draws.uniform(-1, 1, FERNS, 1)
@@ -80,7 +80,7 @@ def ferns(draws: Draws) -> Tensor:
     along = torch.linspace(0, 1, POINTS)
     angle = heading + bend * along  # [PANES, FERNS, POINTS]
     stems = place[..., None, :] + steps(angle, length / POINTS)
-    # Ribs start at places of the stem; their lengths vary, or they would look drawn with a ruler.
+    # Ribs start at points of the stem; their lengths vary, or they would look drawn with a ruler.
     start = torch.linspace(0, POINTS - 1, RIBS).long()
     reach = 0.35 * length[..., None] * (1 - along[start])[:, None] * draws.uniform(0.3, 1, FERNS, RIBS, 2)
     turn = torch.tensor([-math.pi / 3, math.pi / 3])
@@ -97,5 +97,5 @@ def ferns(draws: Draws) -> Tensor:
 
 
 def steps(angle: Tensor, pace: Tensor) -> Tensor:
-    """The way `[..., POINTS, 2]` of a point that goes by `pace` in the direction of each angle."""
+    """The path `[..., POINTS, 2]` of a point that moves by `pace` in the direction of each angle."""
     return torch.stack([angle.sin(), angle.cos()], dim=-1).mul(pace[..., None]).cumsum(dim=-2)

@@ -1,4 +1,4 @@
-"""Glass blur: pixels take the place of neighbours, between two Gaussian blurs."""
+"""Glass blur: pixels are moved to neighbouring positions, between two Gaussian blurs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from onefold.data.corrupt.linear import smoothed, to_bytes
 
 
 def glass_blur(x: Tensor, draws: Draws, deviation: float, reach: float, rounds: float) -> Tensor:
-    """Blur, `rounds` times move every pixel by up to `reach`, blur.
+    """Blurs, `rounds` times moves every pixel by up to `reach`, and blurs again.
 
-    The published script walks from the bottom right to the top left and means to swap a pixel with a neighbour. Its
-    assignment goes through views of one array, so that the neighbour is copied and nothing else changes. The published
-    files are made that way, and so are these.
+    The published script goes from the bottom right to the top left and means to swap each pixel with a neighbour. But
+    it assigns through views of one array, so that the neighbour is copied and keeps its own value. The published files
+    were made that way, and so are these.
     """
     x = to_bytes(smoothed(x, deviation))
     height, width = x.shape[-2:]
@@ -27,8 +27,8 @@ def glass_blur(x: Tensor, draws: Draws, deviation: float, reach: float, rounds: 
 def origins(draws: Draws, height: int, width: int, reach: int) -> Tensor:
     """`[B, H W]`: the pixel whose value each pixel has after a round.
 
-    A pixel copies from a source. If the walk came by the source before, the value is what the source had become, which
-    it copied from a source of its own: such chains are followed by pointer doubling, for all pixels of all images.
+    Each pixel copies from a source. If the source was visited earlier in the round, it has already copied from a source
+    of its own; such chains are followed by pointer doubling, for all pixels of all images at once.
     """
     device = draws.keys.device
     moves = draws.integers(-reach, reach, 2, height, width)  # as the script draws: -reach to reach - 1

@@ -1,4 +1,4 @@
-"""Linear maps along rows and columns as matrices: smoothing, zooming, averaging, with their borders built in."""
+"""Linear maps along rows and columns as matrices: smoothing, zooming, averaging, including border handling."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-# Pixels are cut to whole numbers, as in the benchmark. What rounding puts just below one is not cut off.
+# Pixels are truncated to integers, as in the benchmark. This keeps values that rounding puts just below an integer.
 GUARD = 1e-3
 
 
 def to_bytes(x: Tensor) -> Tensor:
-    """Values on the scale of 0 to 255, clipped and cut to uint8."""
+    """Clips values on the scale of 0 to 255 and truncates them to uint8."""
     return (x + GUARD).clamp_(0, 255).to(torch.uint8)
 
 
 def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """`rows` applied to every column of x and `columns` to every row: rows x columns^T, in float64.
 
-    Not in float32: a program may have allowed products of float32 in TF32, whose ten bits are fewer than a pixel needs.
+    Not in float32, because the program may have allowed TF32 for that, whose ten bits are too few for a pixel.
     """
     rows, columns = rows.to(x.device), columns.to(x.device)
     return torch.matmul(torch.matmul(rows, x.double()), columns.mT)
 
 
 def reflected(places: Tensor, length: int, *, edge_twice: bool) -> Tensor:
-    """Indices beyond the ends turned back into 0, ..., length - 1: edge_twice for b a | a b c, else c b | a b c."""
+    """Reflects indices beyond the ends into 0, ..., length - 1: b a | a b c with edge_twice, else c b | a b c."""
     if length == 1:
         return torch.zeros_like(places)
     period = 2 * length if edge_twice else 2 * length - 2
@@ -36,7 +36,7 @@ def reflected(places: Tensor, length: int, *, edge_twice: bool) -> Tensor:
 
 
 def padded(x: Tensor, pad: int, border: str) -> Tensor:
-    """`pad` more rows and columns on each side, for any size: border nearest (a a | a b), mirror (c b | a b)."""
+    """Adds `pad` rows and columns on each side, of any number; border is nearest (a a | a b) or mirror (c b | a b)."""
     for axis in (-2, -1):
         length = x.shape[axis]
         places = torch.arange(-pad, length + pad, device=x.device)
@@ -46,7 +46,7 @@ def padded(x: Tensor, pad: int, border: str) -> Tensor:
 
 
 def gaussian_weights(deviation: float, reach: int) -> Tensor:
-    """A Gaussian at -reach, ..., reach, of sum one."""
+    """A Gaussian at -reach, ..., reach, normalised to sum one."""
     places = torch.arange(-reach, reach + 1, dtype=torch.float64)
     weights = torch.exp(-0.5 * (places / deviation) ** 2) if reach else torch.ones(1, dtype=torch.float64)
     return weights / weights.sum()
@@ -54,8 +54,8 @@ def gaussian_weights(deviation: float, reach: int) -> Tensor:
 
 @lru_cache(maxsize=64)
 def gaussian_matrix(length: int, deviation: float, truncate: float = 4.0, edge_twice: bool = False) -> Tensor:
-    """`[length, length]`: smoothing cut off at `truncate` deviations; beyond the ends the last value goes on, or, with
-    edge_twice, the line is reflected with its last value repeated."""
+    """`[length, length]`: Gaussian smoothing, cut off at `truncate` deviations. Beyond the ends the last value is
+    repeated, or, with edge_twice, the line is reflected including its last value."""
     reach = int(truncate * deviation + 0.5)
     places = torch.arange(length)[:, None] + torch.arange(-reach, reach + 1)  # [length, taps]
     inside = reflected(places, length, edge_twice=True) if edge_twice else places.clamp(0, length - 1)
@@ -64,7 +64,7 @@ def gaussian_matrix(length: int, deviation: float, truncate: float = 4.0, edge_t
 
 
 def smoothed(x: Tensor, deviation: float, truncate: float = 4.0, edge_twice: bool = False) -> Tensor:
-    """x `[..., H, W]` smoothed by a Gaussian, in float64."""
+    """Smooths x `[..., H, W]` with a Gaussian, in float64."""
     height, width = x.shape[-2:]
     rows = gaussian_matrix(height, deviation, truncate, edge_twice)
     return separable(x, rows, gaussian_matrix(width, deviation, truncate, edge_twice))
@@ -72,8 +72,8 @@ def smoothed(x: Tensor, deviation: float, truncate: float = 4.0, edge_twice: boo
 
 @lru_cache(maxsize=512)
 def zoom_matrix(length: int, factor: float) -> Tensor:
-    """`[length, length]`: the middle 1 / factor of a line stretched to round(factor times its length), of which the
-    middle is kept; linear, the ends of the part on the ends of the stretched line."""
+    """`[length, length]`: stretches the middle 1 / factor of a line by the factor and keeps the middle of the result.
+    Interpolates linearly, with the end points of the part on the end points of the stretched line."""
     part = math.ceil(length / factor)
     first = (length - part) // 2
     stretched = round(part * factor)

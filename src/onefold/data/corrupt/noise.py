@@ -33,14 +33,14 @@ def shot_noise(x: Tensor, draws: Draws, photons: float) -> Tensor:
     table, levels = poisson_table(photons)
     table = table.to(x.device)
     value = x.long()
-    # 32 random bits below the value: one search in a table of all values finds the count.
+    # With 32 random bits appended to the value, a single search in a table for all values finds the count.
     counts = torch.searchsorted(table, (value << 32) + draws.bits(*x.shape[1:]), right=True) - value * levels
     return to_bytes(counts * (255 / photons))
 
 
 @lru_cache(maxsize=16)
 def poisson_table(photons: float) -> tuple[Tensor, int]:
-    """For values 0 to 255 one after the other: value 2^32 + P(count <= k) 2^32 for k = 0, 1, ...; and how many k."""
+    """value 2^32 + P(count <= k) 2^32 for k = 0, 1, ..., concatenated for values 0 to 255; and the number of k."""
     levels = int(photons + 9 * photons**0.5 + 30)
     count = torch.arange(levels, dtype=torch.float64)
     rate = torch.arange(256, dtype=torch.float64)[:, None] * (photons / 255)

@@ -1,4 +1,4 @@
-"""The published sets, from the folders they are distributed as: CIFAR-10-C, CIFAR-100-C and TinyImageNet-C."""
+"""The published sets, from the folders in which they are distributed: CIFAR-10-C, CIFAR-100-C and TinyImageNet-C."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Corrupted(NamedTuple):
 
 
 def published(folder: str | Path, names: Sequence[str] | None = None) -> Iterator[Corrupted]:
-    """Every corruption at every severity in turn; one at a time is in memory.
+    """Yields every corruption at every severity, with one at a time in memory.
 
-    `names` says which. Without it these are the 15 of the benchmark and what the folder has of the 4 extra ones. The
-    whole folder is checked first: whatever is missing or of the wrong form is in one ValueError. Labels of
-    TinyImageNet-C are places in the sorted names of its classes, as they are for TinyImageNet.
+    `names` chooses the corruptions; by default the 15 of the benchmark and those of the 4 extra ones that the folder
+    has. The whole folder is checked first; one ValueError lists everything that is missing or malformed. Labels of
+    TinyImageNet-C are positions in the sorted names of its classes, as for TinyImageNet.
     """
     path = Path(folder).expanduser()
     if not path.is_dir():
@@ -51,7 +51,7 @@ def incomplete(path: Path, kind: str, faults: Sequence[str]) -> ValueError:
     return ValueError(f"{path}: expected {kind} as distributed, got {'; '.join(faults)}; fetch or unpack it again")
 
 
-# CIFAR-10-C and CIFAR-100-C: NAME.npy, uint8 [5 N, 32, 32, 3], severities one after the other; labels.npy [5 N].
+# CIFAR-10-C and CIFAR-100-C: NAME.npy, uint8 [5 N, 32, 32, 3], ordered by severity; labels.npy [5 N].
 
 
 def from_arrays(path: Path, names: Sequence[str]) -> Iterator[Corrupted]:
@@ -84,7 +84,7 @@ def read_arrays(path: Path, names: Sequence[str], labels: Tensor) -> Iterator[Co
 
 
 def opened(file: Path) -> tuple[Array | None, list[str]]:
-    """The array, left on disk, or why not. A file shorter than its header says is refused here."""
+    """The memory-mapped array, or what is wrong with the file. A truncated file is detected here."""
     if not file.is_file():
         return None, [f"no {file.name}"]
     try:
@@ -100,11 +100,11 @@ def opened(file: Path) -> tuple[Array | None, list[str]]:
 def from_files(path: Path, names: Sequence[str]) -> Iterator[Corrupted]:
     folders = [(name, severity) for name in names for severity in LEVELS]
     whole: frozenset[str] = frozenset()
-    shorter: dict[tuple[str, int], frozenset[str]] = {}  # only sets that differ are kept: the others are 10,000 each
+    shorter: dict[tuple[str, int], frozenset[str]] = {}  # only incomplete sets are kept: each set has 10,000 names
     for place in folders:
         found = frozenset(listed(path / place[0] / str(place[1])))
         if not found <= whole:
-            # What was thought complete was not: every folder before had what is in `whole`, or is in `shorter`.
+            # The set seemed complete and was not: every earlier folder has exactly `whole`, or is in `shorter`.
             shorter |= {before: whole for before in folders[: folders.index(place)] if before not in shorter}
             whole |= found
         if found != whole:
@@ -126,7 +126,7 @@ def from_files(path: Path, names: Sequence[str]) -> Iterator[Corrupted]:
 
 def listed(folder: Path) -> Iterator[str]:
     """CLASS/FILE of every image that is not empty."""
-    from torchvision.datasets.folder import IMG_EXTENSIONS  # loaded by who uses it
+    from torchvision.datasets.folder import IMG_EXTENSIONS  # imported only where it is used
 
     if not folder.is_dir():
         return
@@ -138,14 +138,14 @@ def listed(folder: Path) -> Iterator[str]:
 
 
 def shortage(name: str, severity: int, absent: frozenset[str]) -> str:
-    """What a folder lacks, by class."""
+    """Which images a folder lacks, in words."""
     classes = sorted({file.partition("/")[0] for file in absent})
     shown = f"{len(absent):,} images of {len(classes)} classes" if len(absent) > 3 else ", ".join(sorted(absent))
     return f"{name}/{severity} without {shown}"
 
 
 def read_files(folder: Path, files: Sequence[str], labels: Tensor) -> Tensor:
-    """uint8 `[N, 3, H, W]`, all of one size; every file that cannot be used is named."""
+    """Reads uint8 `[N, 3, H, W]`, all of the same size; raises an error that names every unusable file."""
     pictures = ImageFiles([str(folder / file) for file in files], labels)
 
     def pixels(index: int) -> Tensor | str:

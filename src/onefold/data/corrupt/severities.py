@@ -1,9 +1,9 @@
 """How strong each corruption is: the constants of the published benchmark, severity 1 to 5.
 
 Three sets of constants were published, for images of 32 x 32 (CIFAR-10-C and CIFAR-100-C), 64 x 64 (TinyImageNet-C) and
-224 x 224 (ImageNet-C). An image of another size gets the set whose side is nearest in ratio to the shorter side of the
-image: up to 45 pixels the first, up to 119 the second, from 120 on the third. The constants are then used as they are;
-only elastic_transform's lengths and pixelate's factor are parts of the side, as they are in the benchmark.
+224 x 224 (ImageNet-C). An image of another size gets the set whose side has the ratio closest to one to the shorter
+side of the image: the first up to 45 pixels, the second up to 119, the third from 120 on. The constants are used as
+they are; only elastic_transform's lengths and pixelate's factor are fractions of the side, as in the benchmark.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 import difflib
 
 Constants = tuple[float, ...]
-Levels = tuple[Constants, ...]  # one a severity
+Levels = tuple[Constants, ...]  # one per severity
 
 SIDES = (32, 64, 224)
 
 
 def each(*values: float) -> Levels:
-    """One constant a severity."""
+    """Levels with a single constant per severity."""
     return tuple((value,) for value in values)
 
 
-# For each corruption the three sets, in the order of SIDES.
+# The three sets of each corruption, in the order of SIDES.
 PUBLISHED: dict[str, tuple[Levels, Levels, Levels]] = {
     # deviation
     "gaussian_noise": (
@@ -29,7 +29,7 @@ PUBLISHED: dict[str, tuple[Levels, Levels, Levels]] = {
         each(0.04, 0.08, 0.12, 0.15, 0.18),
         each(0.08, 0.12, 0.18, 0.26, 0.38),
     ),
-    # photons of a white pixel
+    # photons for a white pixel
     "shot_noise": (each(500, 250, 100, 75, 50), each(250, 100, 50, 30, 15), each(60, 25, 12, 5, 3)),
     # share of the values that are replaced
     "impulse_noise": (
@@ -43,7 +43,7 @@ PUBLISHED: dict[str, tuple[Levels, Levels, Levels]] = {
         ((0.5, 0.6), (1, 0.1), (1.5, 0.1), (2.5, 0.01), (3, 0.1)),
         ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
     ),
-    # deviation of the blur, reach of a move, rounds of moves
+    # deviation of the blur, maximum move, rounds of moves
     "glass_blur": (
         ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
         ((0.1, 1, 1), (0.5, 1, 1), (0.6, 1, 2), (0.7, 2, 1), (0.9, 2, 2)),
@@ -55,13 +55,13 @@ PUBLISHED: dict[str, tuple[Levels, Levels, Levels]] = {
         ((10, 1), (10, 1.5), (10, 2), (10, 2.5), (12, 3)),
         ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
     ),
-    # end and step of the zoom factors, which begin at 1
+    # end and step of the zoom factors, which start at 1
     "zoom_blur": (
         ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
         ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
         ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
     ),
-    # mean and deviation of the flakes, zoom, threshold, radius and deviation of their motion, what the image keeps
+    # mean and deviation of the flakes, zoom, threshold, radius and deviation of their motion, weight of the image
     "snow": (
         (
             (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
@@ -103,14 +103,14 @@ PUBLISHED: dict[str, tuple[Levels, Levels, Levels]] = {
         each(0.1, 0.2, 0.3, 0.4, 0.5),
         each(0.1, 0.2, 0.3, 0.4, 0.5),
     ),
-    # what is left of the distance to the mean
+    # remaining share of the distance to the mean
     "contrast": (
         each(0.75, 0.5, 0.4, 0.3, 0.15),
         each(0.4, 0.3, 0.2, 0.1, 0.05),
         each(0.4, 0.3, 0.2, 0.1, 0.05),
     ),
-    # as parts of the side: height and deviation of the displacements, reach of the affine map's three points.
-    # The published script for 224 takes parts of 244.
+    # as fractions of the side: height and deviation of the displacements, maximum move of the affine map's points.
+    # The published script for 224 uses fractions of 244.
     "elastic_transform": (
         ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
         ((0, 0, 0.08), (0.05, 0.3, 0.06), (0.1, 0.08, 0.06), (0.1, 0.03, 0.03), (0.16, 0.03, 0.02)),
@@ -125,7 +125,7 @@ PUBLISHED: dict[str, tuple[Levels, Levels, Levels]] = {
             )
         ),
     ),
-    # the part of the side that is kept
+    # fraction of the side that is kept
     "pixelate": (
         each(0.95, 0.9, 0.85, 0.75, 0.65),
         each(0.9, 0.8, 0.7, 0.6, 0.5),
@@ -133,7 +133,7 @@ PUBLISHED: dict[str, tuple[Levels, Levels, Levels]] = {
     ),
     # quality
     "jpeg_compression": (each(80, 65, 58, 50, 40), each(65, 58, 50, 40, 25), each(25, 18, 15, 10, 7)),
-    # deviation, as a part of the value
+    # deviation, as a fraction of the value
     "speckle_noise": (
         each(0.06, 0.1, 0.12, 0.16, 0.2),
         each(0.15, 0.2, 0.25, 0.3, 0.35),
@@ -178,7 +178,7 @@ CORRUPTIONS = tuple(name for name in PUBLISHED if name not in EXTRA)
 
 
 def nearest_side(height: int, width: int) -> int:
-    """The side of the published benchmark whose constants an image of this size gets."""
+    """The side of the published images whose constants an image of this size gets."""
     side = min(height, width)
     return min(SIDES, key=lambda known: max(side / known, known / side))
 

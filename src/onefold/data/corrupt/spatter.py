@@ -12,7 +12,7 @@ from onefold.data.corrupt.linear import padded, smoothed, to_bytes
 
 WATER = (175.0, 238.0, 238.0)  # pale turquoise
 MUD = (63.0, 42.0, 20.0)
-FURTHEST = 20  # pixels from an edge of a drop
+FURTHEST = 20  # pixels from the edge of a drop, at most
 RELIEF = ((-2, -1, 0), (-1, 1, 1), (0, 1, 2))  # light from one side
 
 
@@ -26,8 +26,8 @@ def spatter(
     strength: float,
     mud: float,
 ) -> Tensor:
-    """Where smoothed noise is above the threshold there is liquid. Water is added with a relief that follows the edges
-    of the drops; mud covers."""
+    """There is liquid where smoothed noise is above the threshold. Water is added to the image, with a relief that
+    follows the edges of the drops; mud covers the image."""
     noise = draws.normal(*x.shape[-2:]).mul_(deviation).add_(mean)
     liquid = smoothed(noise, smoothing)
     if mud:
@@ -39,8 +39,8 @@ def spatter(
 
 
 def water(liquid: Tensor) -> Tensor:
-    """How much water, `[B, H, W]` with a maximum of one, for liquid in [0, 1]."""
-    layer = (255 * liquid + 1e-6).int() & 255  # what little is above 1 begins again at 0, as in the benchmark
+    """The amount of water, `[B, H, W]` with a maximum of one, for liquid in [0, 1]."""
+    layer = (255 * liquid + 1e-6).int() & 255  # the few values above 1 wrap around, as in the benchmark
     near = distance(canny(layer.to(torch.uint8), 50, 150), FURTHEST)
     ranked = equalised((box(near) / 9 + 1e-4).int(), FURTHEST + 1)
     wide = padded(ranked, 1, "mirror")
@@ -54,7 +54,7 @@ def water(liquid: Tensor) -> Tensor:
 
 
 def box(x: Tensor) -> Tensor:
-    """Sums of 3 x 3, mirrored beyond the border."""
+    """Sums over 3 x 3 pixels, mirrored beyond the border."""
     wide = padded(x, 1, "mirror")
     tall = wide[:, :-2] + wide[:, 1:-1] + wide[:, 2:]
     return tall[..., :-2] + tall[..., 1:-1] + tall[..., 2:]

@@ -22,8 +22,8 @@ def snow(
     motion: float,
     kept: float,
 ) -> Tensor:
-    """Blown flakes and the same turned by half, over an image drawn to a light grey: kept x + (1 - kept) max(x, 1.5 g +
-    0.5) + flakes + turned flakes."""
+    """Wind-blown flakes, and the same rotated by 180 degrees, over an image that is pulled toward a light grey:
+    kept x + (1 - kept) max(x, 1.5 g + 0.5) + flakes + rotated flakes."""
     height, width = x.shape[-2:]
     noise = draws.normal(1, height, width).mul_(deviation).add_(mean)
     layer = separable(noise, zoom_matrix(height, zoom), zoom_matrix(width, zoom))
@@ -35,7 +35,7 @@ def snow(
 
 
 def fog(x: Tensor, draws: Draws, weight: float, decay: float) -> Tensor:
-    """(x + weight f) v / (v + weight): f a fractal in [0, 1], v the largest value of the image."""
+    """(x + weight f) v / (v + weight), with a fractal f in [0, 1] and the largest value v of the image."""
     height, width = x.shape[-2:]
     size = 1 << (max(height, width) - 1).bit_length()
     density = plasma(draws, size, decay)[:, None, :height, :width]
@@ -46,8 +46,8 @@ def fog(x: Tensor, draws: Draws, weight: float, decay: float) -> Tensor:
 def plasma(draws: Draws, size: int, decay: float) -> Tensor:
     """`[B, size, size]` in [0, 1] by diamond-square on a torus; size is a power of two.
 
-    The points of a grid get new ones between them, each the mean of its four neighbours and a uniform draw of reach
-    wobble^2; then the grid is twice as fine and the wobble divided by `decay`.
+    In each round, new points are added between those of the grid, each the mean of its four neighbours plus uniform
+    noise of up to wobble^2; then the grid is twice as fine, and the wobble is divided by `decay`.
     """
     heights = torch.zeros(len(draws.keys), size, size, device=draws.keys.device)
     step, wobble = size, 100.0

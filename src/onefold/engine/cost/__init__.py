@@ -1,1 +1,1 @@
-"""What a step takes: passes, arithmetic, memory, and how many runs a device has room for."""
+"""What a step costs: passes, arithmetic and memory; and how many runs fit on a device."""

@@ -1,4 +1,4 @@
-"""How many runs share a GPU."""
+"""How many runs to interleave on a GPU."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from onefold.methods import Method
 from onefold.recipe import Recipe
 
 AT_ONCE = 4
-# A step with less arithmetic leaves a part of an H200 idle. Measured there, four at once against one after the other:
-# 38% less time at 0.04 TFLOP a step, 16% at 0.3, 9% at 0.65, 2% at 4.7.
+# Steps with less arithmetic leave part of an H200 idle. Measured there, four runs at once compared with one after
+# another: 38% less time at 0.04 TFLOP per step, 16% at 0.3, 9% at 0.65, 2% at 4.7.
 ENOUGH = 1e12
 ONE_BY_ONE = "one after the other: a step has work enough for the whole of it, or it has no room for two"
 SPARE = 1.5  # the estimate of memory may be a quarter too low
 
 
 def room_on(device: torch.device) -> int | None:
-    """Bytes that are free on a GPU; None elsewhere."""
+    """Free memory of a GPU in bytes; None for other devices."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
 def at_once(
     net: nn.Module, example: Tensor, recipe: Recipe, source: Source, room: int, method: Method, *, student: bool
 ) -> int:
-    """One, or several where that raises the total rate, because a step is small, and where there is room for them."""
+    """How many runs to interleave: several if steps are small, so that this raises the total rate, and if they fit into
+    memory; else one."""
     forward = count_forward(net, example.shape).flops / len(example) * recipe.optim.batch_size
     if passes_of_step(recipe, student=student) * forward >= ENOUGH:
         return 1

@@ -1,4 +1,4 @@
-"""The arithmetic of a network and the numbers it moves, counted from shapes alone."""
+"""Counts a network's arithmetic and memory traffic from shapes alone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_leaves
 
 
 def formulas() -> dict[Any, Callable[..., Any]]:
-    """What operations cost, by their names. Attention on a CPU, which not every version of torch has a formula for,
-    counts like the others."""
-    from torch.utils.flop_counter import flop_registry  # loads Triton, and most runs count nothing
+    """Torch's FLOP formulas by operation. CPU attention, for which not every version of torch has a formula, counts
+    like the other kinds."""
+    from torch.utils.flop_counter import flop_registry  # imported here: it loads Triton, and most runs count nothing
 
     aten = torch.ops.aten
     like = flop_registry[aten._scaled_dot_product_flash_attention]
@@ -26,17 +26,17 @@ def formulas() -> dict[Any, Callable[..., Any]]:
 
 @dataclass(frozen=True)
 class Operation:
-    """A convolution, a matrix product or an attention."""
+    """A convolution, a matrix product or an attention operation."""
 
     name: str
-    flops: int  # a multiplication and an addition are two
-    read: int  # numbers: inputs and weights
+    flops: int  # a multiplication and an addition count as two
+    read: int  # elements of inputs and weights
     written: int
 
 
 @dataclass(frozen=True)
 class Forward:
-    """One forward pass, operation by operation; what is done between them for each number alone is not counted."""
+    """One forward pass, operation by operation; elementwise operations are not counted."""
 
     operations: tuple[Operation, ...]
 
@@ -46,17 +46,17 @@ class Forward:
 
     @property
     def moved(self) -> int:
-        """Numbers read and written where every operation reads its inputs and writes its output once."""
+        """Elements read and written if every operation reads its inputs once and writes its output once."""
         return sum(op.read + op.written for op in self.operations)
 
     @property
     def activations(self) -> int:
-        """Numbers in all outputs together."""
+        """Elements of all outputs together."""
         return sum(op.written for op in self.operations)
 
 
 class Counter(TorchDispatchMode):
-    """Sees every operation below autograd, whoever calls it."""
+    """Records every operation below autograd, wherever it is called."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -79,14 +79,14 @@ def numbers(tree: Any) -> int:
 
 
 def first(out: Any) -> Any:
-    """The answer: attention also returns what its backward pass wants to know."""
+    """The actual output: attention also returns values for its backward pass."""
     return out[0] if isinstance(out, tuple) else out
 
 
 def count_forward(net: nn.Module, shape: Sequence[int]) -> Forward:
-    """One forward pass for inputs of a shape `[B, ...]`, in evaluation mode and without a trace in the network.
+    """Counts one forward pass for inputs of shape `[B, ...]` in evaluation mode, leaving the network unchanged.
 
-    Nothing is computed: the tensors are fake. A network that wants to see values is asked in earnest.
+    Nothing is computed, because the tensors are fake. A network that depends on values is run for real.
     """
     device = next((t.device for t in (*net.parameters(), *net.buffers())), torch.device("cpu"))
     counter = Counter()
@@ -94,7 +94,7 @@ def count_forward(net: nn.Module, shape: Sequence[int]) -> Forward:
         try:
             with FakeTensorMode(allow_non_fake_inputs=True), counter:
                 net(torch.full(tuple(shape), 0.5, device=device))
-        except Exception:  # whatever it does that cannot be done without values
+        except Exception:  # a network may do anything that fake tensors do not support
             counter = Counter()
             with counter:
                 net(torch.full(tuple(shape), 0.5, device=device))
@@ -103,7 +103,8 @@ def count_forward(net: nn.Module, shape: Sequence[int]) -> Forward:
 
 @contextlib.contextmanager
 def at_rest(net: nn.Module) -> Iterator[None]:
-    """In evaluation mode inside, each module as before outside; attention in parts that can be counted."""
+    """Puts the network in evaluation mode inside, without torch's attention fast path, which cannot be counted;
+    restores every module's mode on exit."""
     modes = [(module, module.training) for module in net.modules()]
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

@@ -1,4 +1,4 @@
-"""What a step will need of memory, by an estimate."""
+"""An estimate of the memory a step needs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from onefold.engine.device import device_named, precision_on
 from onefold.methods import Method
 from onefold.recipe import Recipe
 
-# Fitted to the growth of resident memory on a CPU in ten settings, which the estimate then meets within a fifth.
-MOMENTARY = 4  # times the largest layer: gradients of its input and output, copies in the order a kernel wants
+# Fitted to the growth of resident memory on a CPU in ten settings, which the estimate matches to within a fifth.
+MOMENTARY = 4  # times the largest layer: gradients of its input and output, and copies in a kernel's memory format
 FRAGMENTS = 1.25
 # Fitted to the peaks of sixteen benchmarks on an H200 (WRN28x1, WRN28x4, ResNet-50 and ViT-S, alone and with members,
-# batches of 4 to 256; benchmarks/records), which the estimate meets within 27%. Peaks contain the start-up.
-WEIGHTS, TEACHERS = 10, 6  # copies of what is trained, and of each teacher
-MEMBERS = 1.7  # times what a plain network keeps for as many images
+# batches of 4 to 256; benchmarks/records), which the estimate matches to within 27%. Peaks include the start-up.
+WEIGHTS, TEACHERS = 10, 6  # copies of the trained weights, and of each teacher's
+MEMBERS = 1.7  # times what a plain network keeps for the same number of images
 WORKSPACE = 0.2e9
 
 
 def memory(recipe: Recipe, source: Source, net: nn.Module, method: Method) -> float:
-    """Bytes: weights, gradients and momenta of what is trained, the teachers, what a step keeps to go back, and what
-    it needs for a moment on the way; on a CPU also what the system's allocator cannot use again, on a GPU by
-    what was measured, start-up included."""
+    """Bytes of memory for a step. On a CPU: weights, gradients and momenta of the student, the teachers, activations
+    saved for the backward pass, temporary buffers, and fragmentation. On a GPU: a fit to measurements, which include
+    the start-up."""
     device = device_named(recipe.device)
     weights = sum(t.nbytes for t in (*net.parameters(), *net.buffers()))
     teachers = recipe.members * weights if method.needs_teachers else 0
@@ -44,10 +44,10 @@ def features(source: Source) -> Tensor:
 
 
 def saved_bytes(net: nn.Module, x: Tensor) -> list[int]:
-    """What autograd keeps of a forward pass: the size of each piece of memory, and the weights not at all."""
+    """The sizes of the storages that autograd saves in a forward pass, except those of the weights."""
     weights = {p.untyped_storage().data_ptr() for p in net.parameters()}
     seen: dict[int, int] = {}
-    alive: list[Tensor] = []  # an address counts only while nothing else can take it
+    alive: list[Tensor] = []  # kept alive, so that no address is reused
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()

@@ -1,4 +1,4 @@
-"""Passes of a batch through one network in a step, by method and perturbation."""
+"""How many passes of a batch through a network a step takes, by method and perturbation."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from onefold.recipe import Recipe
 
 @dataclass(frozen=True)
 class Passes:
-    """A pass is one batch through one network, or one member of it."""
+    """Numbers of passes. A pass is one batch through one network or one member."""
 
     teachers_forward: int
-    teachers_to_input: int  # backward passes to the input alone: half the work of one to the weights, too
+    teachers_to_input: int  # backward passes to the input only: half the work of one that also reaches the weights
     student_forward: int
     student_to_input: int
     student_backward: int
 
     @property
     def equivalents(self) -> int:
-        """The work in forward passes: the gradient of the activations costs one, that of the weights another."""
+        """The work in units of forward passes: the gradient of activations costs one, that of weights another one."""
         forward = self.teachers_forward + self.student_forward
         return forward + self.teachers_to_input + self.student_to_input + 2 * self.student_backward
 
@@ -34,7 +34,7 @@ class Passes:
 
 
 def passes_of(method: Method, perturbation: Perturbing, members: int) -> Passes:
-    """Of a training step with M teachers."""
+    """The passes of a training step with M teachers."""
     ours = student_members(method, members)
     if not method.needs_teachers:
         return Passes(0, 0, ours, 0, ours)
@@ -53,8 +53,8 @@ def served_members(method: Method, members: int) -> int:
 
 
 def passes_of_step(recipe: Recipe, *, student: bool) -> int:
-    """Forward passes that a step of a recipe's student, or of one of its teachers, is worth."""
+    """The work of a step of a recipe's student, or of one of its teachers, in units of forward passes."""
     if not student:
-        return 1 + 2  # forward, and back to activations and weights
+        return 1 + 2  # forward, and backward to activations and weights
     method, perturbation = method_named(recipe.distill.method), perturbation_named(recipe.distill.perturbation)
     return passes_of(method, perturbation, recipe.members).equivalents

@@ -1,1 +1,1 @@
-"""What outlasts a process: checkpoints, the best weights, logs, and the thread that writes them."""
+"""What outlives a process: checkpoints, the best weights and logs, and the threads that write them."""

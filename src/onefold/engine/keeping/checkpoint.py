@@ -1,4 +1,4 @@
-"""One safetensors file a checkpoint: tensors as they are, all the rest as JSON in its header."""
+"""Checkpoints as single safetensors files: tensors as they are, everything else as JSON in the header."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ KEY = "onefold"
 
 
 def written_later(path: Path, state: dict[str, Any]) -> Callable[[], None]:
-    """Copies the state as it is now; what comes back writes it aside, flushes it to the disk and renames it.
+    """Copies the current state, and returns a function that writes it to a temporary file, syncs it to disk and renames
+    it.
 
-    The checkpoint before stays until then. Raises OSError with one sentence where the disk is full or gone; the
-    checkpoint before is then still there.
+    The previous checkpoint is kept until then. If the disk is full or gone, that function raises OSError with a clear
+    message, and the previous checkpoint is still there.
     """
     tensors, rest = pack(state)
     return partial(write, path, tensors, rest)
@@ -47,7 +48,7 @@ def write(path: Path, tensors: dict[str, Tensor], rest: Any) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The state that `written_later` was given; nothing is unpickled."""
+    """The state that was given to `written_later`; nothing is unpickled."""
     if not path.exists():
         raise ValueError(f"{path}: expected a checkpoint, got no such file; remove {path.parent} to begin anew")
     try:
@@ -64,13 +65,13 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def save_network(path: Path, network: nn.Module) -> None:
-    """The network's state dict under its own keys, for `safetensors.torch.load_file`."""
+    """Writes the network's state dict under its own keys, for `safetensors.torch.load_file`."""
     tensors, _ = pack(dict(network.state_dict()))
     write_aside(path, safetensors.torch.save({name.removeprefix("/"): t for name, t in tensors.items()}))
 
 
 def load_network(path: Path, network: nn.Module, doubt: str = "") -> None:
-    """Puts the weights of a file into a network of the same architecture; `doubt` is why it may not be the same."""
+    """Loads a file's weights into a network of the same architecture; `doubt` is why it may not be the same."""
     if not path.exists():
         raise ValueError(f"{path}: expected the weights of a finished run, got no such file")
     try:
@@ -89,7 +90,7 @@ def load_network(path: Path, network: nn.Module, doubt: str = "") -> None:
 
 @functools.cache
 def warn_once(text: str) -> None:
-    """Of several runs, or processes, one speaks."""
+    """Logs a warning once, however many runs or processes have the same one."""
     if rank_here() == 0:
         LOG.warning(text)
 

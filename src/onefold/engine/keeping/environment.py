@@ -1,4 +1,4 @@
-"""Where a run happened: what env.json says."""
+"""The environment a run happened in, as recorded in env.json."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LIBRARIES = ("onefold", "torchvision", "timm", "triton", "numpy", "safetensors")
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Versions, hardware and the commit of the package, where it is run from its repository."""
+    """Versions, hardware, and the package's commit if it is run from its repository."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
-        # torch's own word names the build, too
+        # torch.__version__ also names the build, such as +cu126
         "libraries": {name: version(name) for name in LIBRARIES} | {"torch": str(torch.__version__)},
         "platform": platform.platform(),
         "processor": processor(),
@@ -49,7 +49,7 @@ def version(library: str) -> str | None:
 
 
 def processor() -> str:
-    """The processor's name; where the system tells only its kind, that."""
+    """The processor's name, or only its architecture if the system does not tell the name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -58,16 +58,16 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
-@functools.cache  # a process that trains many networks asks git once
+@functools.cache  # so that a process that trains many networks calls git only once
 def commit(folder: Path) -> str | None:
-    """The commit a folder is at, with a + where tracked files differ; None where git does not track it."""
+    """The commit a folder is at, with a + if tracked files have changed; None if git does not track the folder."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(folder), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", ".")  # an installed package may lie inside somebody else's repository
+        git("ls-files", "--error-unmatch", ".")  # an installed package may be inside an unrelated repository
         changed = git("status", "--porcelain", "--untracked-files=no")
         return git("rev-parse", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):

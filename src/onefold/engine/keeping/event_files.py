@@ -1,4 +1,4 @@
-"""Event files for TensorBoard: what metrics.jsonl says, once more."""
+"""TensorBoard event files with the contents of metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_METRICS = ("kind", "step", "epoch")
 
 
 def check_log(log: str | None, out: Path | str | None) -> None:
-    """Refuses what could not be written, before any training."""
+    """Refuses a log that could not be written, before any training."""
     if log is None:
         return
     if log != "tensorboard":
@@ -33,7 +33,7 @@ def check_log(log: str | None, out: Path | str | None) -> None:
 
 @contextlib.contextmanager
 def event_files(log: str | None, run: Path, examples_a_step: float) -> Iterator[EventFiles | None]:
-    """The event files of a run folder, where they are asked for."""
+    """The event files of a run folder, or None if none are requested."""
     if log is None:
         yield None
         return
@@ -49,17 +49,17 @@ def is_number(value: object) -> bool:
 
 
 class EventFiles:
-    """Scalars by step, written anew from the log whenever a run goes on: no point is there twice, none is missing."""
+    """Scalars by step, rewritten from the log whenever a run resumes, so that no point is duplicated or missing."""
 
     def __init__(self, folder: Path, examples_a_step: float) -> None:
         self.folder, self.examples_a_step = folder, examples_a_step
         self.writer: SummaryWriter | None = None
         self.last = (0, 0.0)  # step and seconds of training at the last record
-        self.start = time.time()  # when training would have begun, had it not been interrupted
+        self.start = time.time()  # when training would have started if it had never been interrupted
 
     def begin(self, records: Sequence[dict[str, Any]]) -> None:
-        """Starts again with what was logged so far."""
-        from torch.utils.tensorboard import SummaryWriter  # an extra
+        """Starts over with what has been logged so far."""
+        from torch.utils.tensorboard import SummaryWriter  # needs the extra "tensorboard"
 
         self.close()
         shutil.rmtree(self.folder, ignore_errors=True)

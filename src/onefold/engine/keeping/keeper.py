@@ -1,4 +1,4 @@
-"""What is kept of a training while it runs: in a folder, or in memory where there is none."""
+"""What a training run saves as it goes: in a folder, or in memory if there is none."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from onefold.run import RunFolder
 
 
 class Keeper:
-    """The last checkpoint, the best weights and the log, which `events` may repeat in a form of their own.
+    """Keeps the last checkpoint, the best weights and the log; `events` may mirror the log as event files.
 
-    The file of the best weights carries its step in its name, and the last checkpoint says which one counts: whatever
-    comes between two writes, the two fit together. Of several processes the first alone writes, and reads for all.
+    The file of the best weights has its step in its name, and the last checkpoint records which one counts: if the
+    process dies between the two writes, they still match. With several processes, only the first writes, and it reads
+    for all.
 
-    Both are written by a thread, from copies, while training goes on. Whoever says that something is kept waits for
-    it first, and so does whoever leaves.
+    Both are written by a thread, from copies, while training goes on. Anything that reports a checkpoint as saved waits
+    for the writes first, and so does leaving the context.
     """
 
     def __init__(self, run: RunFolder | None, world: World = ALONE, events: EventFiles | None = None) -> None:
@@ -44,17 +45,17 @@ class Keeper:
                 failure.add_note(str(error))
 
     def wait(self) -> None:
-        """Until everything that was to be kept is on the disk, in all processes."""
+        """Waits, in all processes, until everything saved so far is on disk."""
         self.world.first(self.writer.wait)
 
     def last(self) -> Path | None:
-        """The last checkpoint, if there is one, whole and on the disk."""
+        """The path of the last checkpoint, once it is completely on disk; None if there is none."""
         self.writer.wait()
         path = None if self.run is None else self.run.checkpoints / "last.safetensors"
         return path if path is not None and path.exists() else None
 
     def save_last(self, state: dict[str, Any], best: int | None) -> None:
-        """Replaces the last checkpoint; the weights of `best` are the ones it refers to."""
+        """Replaces the last checkpoint, which refers to the best weights of step `best`; others are deleted."""
         if self.run is None or self.world.rank:
             return
         self.writer.make_room()
@@ -62,14 +63,14 @@ class Keeper:
         self.writer.later(partial(self._replace_last, self.run, write, None if best is None else self._best(best)))
 
     def _replace_last(self, run: RunFolder, write: Callable[[], None], best: Path | None) -> None:
-        run.sync_metrics()  # what was logged up to here is not logged again
+        run.sync_metrics()  # a resumed run does not log what came before this checkpoint again
         write()
         for path in run.checkpoints.glob("best-*.safetensors"):
             if path != best:
                 path.unlink()
 
     def load_last(self) -> dict[str, Any] | None:
-        """The state to go on from; the log is taken back to it."""
+        """The state to resume from, or None; the log is truncated to match it."""
         return None if self.run is None else self.world.first(self._load_last)
 
     def _load_last(self) -> dict[str, Any] | None:
@@ -78,7 +79,7 @@ class Keeper:
         state = None if last is None else checkpoint.load(last)
         best = None if state is None or state["best"] is None else self._best(state["best"]["step"])
         if best is not None and not best.exists():
-            # A folder copied while its files were replaced. Said now, and not when training has ended.
+            # The folder was copied while its files were being replaced. Fail now, not at the end of training.
             raise ValueError(
                 f"{best} is not there, which last.safetensors beside it refers to; copy the folder again, or remove "
                 f"{best.parent} to begin anew"

@@ -1,4 +1,4 @@
-"""Nested state as named tensors and JSON: what a checkpoint can hold without pickle."""
+"""Nested state as named tensors and JSON, so that a checkpoint can hold it without pickle."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Scalar = None | bool | int | float | str
 
 
 def pack(tree: Any) -> tuple[dict[str, Tensor], Any]:
-    """Takes state dicts apart: their tensors by path, as copies on the host, and all the rest as JSON.
+    """Splits nested state into its tensors by path, copied to the CPU, and a JSON-compatible rest.
 
-    JSON knows no tuples and no keys but strings, so that these are written as what they are.
+    JSON has no tuples and only string keys, so the rest records the type of each container and stores dicts as pairs.
     """
     tensors, rest = apart(tree, "")
     return dict(zip(tensors, on_host(list(tensors.values())), strict=True)), rest
@@ -22,7 +22,8 @@ def pack(tree: Any) -> tuple[dict[str, Tensor], Any]:
 
 @torch.no_grad()
 def on_host(tensors: list[Tensor]) -> list[Tensor]:
-    """Contiguous copies, for training goes on, and tied weights share; from a GPU in one piece for each type."""
+    """Contiguous copies on the CPU, because training goes on and tied weights share memory; from a GPU, one transfer
+    per dtype."""
     places: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for k, tensor in enumerate(tensors):
         places.setdefault((tensor.device, tensor.dtype), []).append(k)
@@ -39,8 +40,8 @@ def on_host(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def brought(x: Tensor) -> Tensor:
-    """From a GPU into memory that it can write to itself, which torch keeps for the next time; where that is much, into
-    any, for such memory is taken from everybody."""
+    """Copies from a GPU into pinned memory, which torch caches for the next time. Large tensors go to pageable memory:
+    pinned memory is withheld from the whole system."""
     pinned = x.is_cuda and x.nbytes <= PINNED
     return torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x) if pinned else x.cpu()
 
@@ -69,7 +70,7 @@ def apart(tree: Any, name: str) -> tuple[dict[str, Tensor], Any]:
 
 
 def unpack(tensors: dict[str, Tensor], packed: Any) -> Any:
-    """Puts together what `pack` took apart."""
+    """The inverse of `pack`."""
     ((kind, content),) = packed.items()
     if kind == "tensor":
         return tensors[content]
@@ -82,7 +83,7 @@ def unpack(tensors: dict[str, Tensor], packed: Any) -> Any:
 
 
 def generator_states(device: torch.device) -> dict[str, Tensor]:
-    """Where the random numbers of the host and of the device stand."""
+    """The states of torch's default random generators on the CPU and the device."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)

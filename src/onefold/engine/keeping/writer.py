@@ -1,4 +1,4 @@
-"""Files written beside the training, one after the other."""
+"""Writes files in the background during training, one after another."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable
 from threading import Thread
 
-PENDING = 2  # the best weights and a checkpoint: what an epoch has to keep
+PENDING = 2  # writes in progress at most: an epoch saves the best weights and a checkpoint
 
 
 class Write(Thread):
-    """One write, once the one before has ended well."""
+    """One write, which starts once the previous one has succeeded."""
 
     def __init__(self, write: Callable[[], object], before: Write | None) -> None:
         super().__init__(name="onefold-writer")
@@ -21,26 +21,26 @@ class Write(Thread):
         if self.before is not None:
             self.before.join()
             self.failure, self.before = self.before.failure, None
-        if self.failure is None:  # else: a checkpoint must not refer to weights that are not there
+        if self.failure is None:  # otherwise a checkpoint might refer to weights that were not written
             try:
                 self.write()
-            except BaseException as failure:  # whoever waits is told
+            except BaseException as failure:  # raised later in the thread that waits
                 self.failure = failure
-        del self.write  # and what it holds
+        del self.write  # frees the copies that it holds
 
 
 class Writer:
-    """Writes in the order they were asked for, each by a thread, and none after one that failed.
+    """Runs writes in order, each in a thread, and none after one that failed.
 
-    What failed is raised where a write is next asked for, looked at or waited for. Threads that are under way keep the
-    process until they have ended.
+    A failure is raised by the next call of any method. Threads that are still writing keep the process alive until they
+    are done.
     """
 
     def __init__(self) -> None:
         self.pending: deque[Write] = deque()
 
     def make_room(self) -> None:
-        """Waits where many are under way: memory holds what each of them writes."""
+        """Waits while too many writes are in progress, since each holds a copy of its data in memory."""
         self.look()
         while len(self.pending) >= PENDING:
             self.next()
@@ -50,19 +50,19 @@ class Writer:
         begun = Write(write, self.pending[-1] if self.pending else None)
         try:
             begun.start()
-        except RuntimeError:  # from Python 3.12 on none begins once the main thread has ended
+        except RuntimeError:  # since Python 3.12, no thread can be started once the main thread has ended
             self.wait()
             write()
         else:
             self.pending.append(begun)
 
     def look(self) -> None:
-        """Does not wait."""
+        """Collects finished writes, raising their failures, without waiting."""
         while self.pending and not self.pending[0].is_alive():
             self.next()
 
     def wait(self) -> None:
-        """Until all is on the disk."""
+        """Waits until everything is on disk."""
         while self.pending:
             self.next()
 

@@ -1,1 +1,1 @@
-"""Networks by name, and those of the user's own."""
+"""Networks by name: the reference networks and the user's own."""

@@ -1,4 +1,4 @@
-"""Networks by the name a recipe gives them: the reference networks, and those of the user's own."""
+"""Networks by their name in a recipe: the reference networks and the user's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onefold.names import unknown
 
 NAMES = ("wrn28x1", "wrn28x4", "resnet18-small", "resnet50", "mlp")
 WIDE = r"wrn(\d+)x(\d+)"
-MADE: WeakSet[nn.Module] = WeakSet()  # of the user's own
+MADE: WeakSet[nn.Module] = WeakSet()  # users' networks made so far
 
 
 def build_network(
@@ -25,9 +25,9 @@ def build_network(
     statistics: tuple[Sequence[float], Sequence[float]],
     image_size: Sequence[int] | None = None,
 ) -> nn.Module:
-    """A fresh network: wrnDxK (depth D, width K), resnet18-small, resnet50 or mlp; or FILE.py:NAME, the user's own.
+    """A fresh network: wrnDxK (depth D, width K), resnet18-small, resnet50 or mlp; or FILE.py:NAME for a user's own.
 
-    `statistics` are mean and deviation of each channel, or of each feature. An mlp takes images too, if their
+    `statistics` are the mean and standard deviation of each channel or feature. An mlp takes images, too, if their
     `image_size` (H, W) is given.
     """
     if is_own(name):
@@ -46,7 +46,7 @@ def build_network(
             raise ValueError(
                 f"network: '{name}' is for images with 3 channels, and these have {channels.channels}; use 'wrn28x1'"
             )
-        from onefold.models import resnet18_small, resnet50  # torchvision's, which is slow to import
+        from onefold.models import resnet18_small, resnet50  # imports torchvision, which is slow
 
         return (resnet50 if name == "resnet50" else resnet18_small)(classes, channels)
     if name == "mlp" and image_size is not None and len(image_size) == 2:
@@ -63,7 +63,7 @@ def not_there(name: str) -> str:
 
 
 def network_of(about: dict[str, Any]) -> tuple[nn.Module, Tensor]:
-    """A fresh network of the architecture that a run folder has recorded, and inputs of the shape it takes."""
+    """A fresh network of the architecture recorded in a run folder, and inputs of a valid shape."""
     missing = [name for name in ("network", "classes", "statistics", "image_size") if name not in about]
     if "image_size" in missing:
         raise ValueError(
@@ -73,18 +73,18 @@ def network_of(about: dict[str, Any]) -> tuple[nn.Module, Tensor]:
     if missing:
         raise ValueError(f"run.json: expected {', '.join(missing)} in it, to build the network")
     name, build = about["network"], (about["classes"], about["statistics"], about["image_size"])
-    with torch.random.fork_rng(devices=[]):  # weights are loaded into it
+    with torch.random.fork_rng(devices=[]):  # its random weights will be replaced
         net = own_made(recorded(about), *build) if is_own(name) else build_network(name, *build)
     return net, example_of(*build[1:])
 
 
 def example_of(statistics: Sequence[Sequence[float]], size: Sequence[int]) -> Tensor:
-    """Inputs in grey: images `[2, C, H, W]`, or features."""
+    """Example inputs, all 0.5: images `[2, C, H, W]`, or features."""
     return torch.full((2, len(statistics[0]), *size) if len(size) == 2 else (2, *size), 0.5)
 
 
 def standardized(net: nn.Module) -> list[list[list[float]]]:
-    """Mean and deviation of each layer of a network that standardises, which are not in its state dict."""
+    """Mean and standard deviation of each Standardize layer of a network, which are not in its state dict."""
     found = [module.statistics for module in net.modules() if isinstance(module, Standardize)]
     return [[[*map(float, each.mean)], [*map(float, each.std)]] for each in found]
 
@@ -94,7 +94,7 @@ def recorded(about: dict[str, Any]) -> Own:
 
 
 def check_network(name: str) -> None:
-    """Refuses a network that cannot be found, before data are read."""
+    """Refuses a network that cannot be found, before any data are read."""
     if is_own(name):
         own_network(name)
     elif name not in NAMES and not re.fullmatch(WIDE, name):
@@ -102,13 +102,13 @@ def check_network(name: str) -> None:
 
 
 def check_recorded(about: dict[str, Any]) -> None:
-    """Refuses the same of a run folder."""
+    """Refuses a run folder whose network cannot be found."""
     if is_own(about.get("network", "")):
         recorded(about)
 
 
 def identity(name: str) -> dict[str, str]:
-    """What a run folder says about a network of the user's own, so that it is found again and known to be the same."""
+    """What a run folder records about a user's network, so that it can be found again and verified to be the same."""
     if not is_own(name):
         return {}
     own = own_network(name)
@@ -116,8 +116,8 @@ def identity(name: str) -> dict[str, str]:
 
 
 def found_at(about: dict[str, Any], name: str) -> dict[str, Any]:
-    """What a run folder says, with its network in the file of another name, if what is written there is the same: the
-    run's own file may have moved."""
+    """What a run folder records; if the network `name` has the same source, its file replaces the recorded one, which
+    may have moved."""
     given = identity(name)
     if not given or given["network_content"] != about.get("network_content"):
         return about
@@ -126,7 +126,7 @@ def found_at(about: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def doubt(about: dict[str, Any]) -> str:
-    """A sentence where the file of a run's network is not what it was."""
+    """A note if the file of a run's network has changed since; else empty."""
     if "network_content" not in about or about["network_content"] == recorded(about).content:
         return ""
     return f"{recorded(about).file}, or a file that it imports, has changed since the run was begun"
@@ -135,7 +135,7 @@ def doubt(about: dict[str, Any]) -> str:
 def own_made(
     own: Own, classes: int, statistics: Sequence[Sequence[float]], image_size: Sequence[int] | None
 ) -> nn.Module:
-    """A network of the user's own, given what its parameters name, which has answered an example."""
+    """Makes a user's network, passing the arguments its parameters name, and checks its output on an example."""
     given = own_arguments(own, classes, statistics)
     with blaming(f"'{own.name}' cannot be made", own.folder):
         net = own.make(**given)
@@ -150,8 +150,8 @@ def own_made(
 
 
 def begin_alike(one: nn.Module, other: nn.Module) -> bool:
-    """Whether all matrices that were drawn, for their entries differ, are the same in two networks. Vectors are not
-    asked: most biases are drawn by torch, also where a network draws the rest by itself."""
+    """Whether two networks have the same values in every randomly initialized matrix (one whose entries are not all
+    equal). Vectors are ignored: torch draws most biases, even where a network draws the rest itself."""
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     drawn = [(w, v) for w, v in pairs if w.dim() > 1 and bool((w != w.flatten()[:1]).any())]
     return bool(drawn) and all(torch.equal(ours, theirs) for ours, theirs in drawn)
@@ -165,7 +165,8 @@ def own_arguments(own: Own, classes: int, statistics: Sequence[Sequence[float]])
 
 
 def check_answers(own: Own, net: nn.Module, x: Tensor, classes: int) -> None:
-    """Asks once, at rest: `[B, ...]` to logits `[B, K]`, or it is refused. Lazy layers get their weights by that."""
+    """Runs the network once in evaluation mode and refuses it unless it maps `[B, ...]` to logits `[B, K]`. This also
+    initializes lazy layers."""
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
     with torch.no_grad(), blaming(f"'{own.name}' cannot be asked about inputs {list(x.shape)}", own.folder):
@@ -186,7 +187,7 @@ def check_answers(own: Own, net: nn.Module, x: Tensor, classes: int) -> None:
 
 
 def shown(name: str, classes: int, statistics: Sequence[Sequence[float]]) -> str:
-    """The name; of a network of the user's own with what it is given, which may not be what it had in mind."""
+    """The name; for a user's network with the arguments it is given, which may not be what the user expects."""
     if not is_own(name):
         return name
     given = own_arguments(own_network(name), classes, statistics)

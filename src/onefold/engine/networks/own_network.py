@@ -1,7 +1,7 @@
-"""A network of the user's own by its place: FILE.py:NAME, or package.module:NAME from the working directory.
+"""A user's own network by location: FILE.py:NAME, or package.module:NAME from the working directory.
 
-Executed is the file that a recipe names, where it was when the run was begun, or from the working directory; a run
-folder that was brought from elsewhere cannot bring it along.
+The file that a recipe names is executed, from where it was when the run was begun or else from the working directory.
+A run folder that came from somebody else cannot bring code along: files inside run folders are not executed.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from torch import nn
 from onefold.engine.networks.own_sources import content_of
 from onefold.names import unknown
 
-GIVEN = ("classes", "num_classes", "channels", "in_channels", "statistics")  # to parameters of these names
-FOLDERS: set[Path] = set()  # of files that were executed here
-RECORD = "run.json"  # what tells a run folder
+GIVEN = ("classes", "num_classes", "channels", "in_channels", "statistics")  # parameters that are filled in
+FOLDERS: set[Path] = set()  # folders of files executed by this process
+RECORD = "run.json"  # marks a run folder
 
 
 class Missing(ValueError):
-    """There is no such file or module."""
+    """The file or module does not exist."""
 
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """What makes the network, the file it is in, and a hash of what is written there and in files that it imports."""
+    """The function or class that makes the network, its file, and a hash of that file and of those it imports."""
 
     name: str
     file: Path
     content: str
     make: Callable[..., object]
-    wanted: tuple[str, ...]  # by name, of what it can be given
-    folder: Path  # where its imports begin
+    wanted: tuple[str, ...]  # which of `GIVEN` it takes
+    folder: Path  # the root of its imports
 
 
 def is_own(name: str) -> bool:
@@ -50,7 +50,7 @@ def is_own(name: str) -> bool:
 
 
 def own_network(name: str, file: Path | None = None) -> Own:
-    """What makes the network of that name; the file is where a run folder says that it was."""
+    """What makes the network of that name; `file` is where a run folder recorded it."""
     place, _, attribute = name.rpartition(":")
     if not place or not attribute.isidentifier():
         raise ValueError(
@@ -68,7 +68,7 @@ def own_network(name: str, file: Path | None = None) -> Own:
     if make is None:
         there = [n for n, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
         near = unknown(attribute, [n for n in there if n[0] != "_"] or ["no others"]).partition("; ")[2]
-        script = folder / f"{place}.py"  # whose name a module has that Python found before
+        script = folder / f"{place}.py"  # an unrelated module of the same name may come earlier on Python's path
         near = f"write {script.name}:{attribute}" if script.is_file() and script != file else near
         raise ValueError(f"network: {file} has no '{attribute}'; {near}")
     if isinstance(make, nn.Module) or not callable(make):
@@ -82,7 +82,7 @@ def own_network(name: str, file: Path | None = None) -> Own:
 
 
 def recorded_network(name: str, file: str | None) -> Own:
-    """The same of a run folder: where it was, or else as its recipe names it, from the working directory."""
+    """A run's network: from the recorded file or else, as its recipe names it, from the working directory."""
     if file is not None and os.path.isabs(file) and os.path.isfile(file):
         return own_network(name, Path(file))
     place, _, attribute = name.rpartition(":")
@@ -103,7 +103,7 @@ def in_file(place: str) -> bool:
 
 
 def executed(file: Path) -> ModuleType:
-    """The file as a module, once for each content that it has had; what lies beside it can be imported by it."""
+    """Executes the file as a module, once per content; it can import files beside it."""
     if not file.is_file():
         raise Missing(f"network: there is no file {file}; give the path of a Python file, FILE.py:NAME")
     content = file.read_bytes()
@@ -112,7 +112,7 @@ def executed(file: Path) -> ModuleType:
         return sys.modules[name]
     module = ModuleType(name)
     module.__file__, module.__package__ = str(file), ""
-    sys.modules[name] = module  # as the import system does: dataclasses and compilers look there
+    sys.modules[name] = module  # as the import system does: dataclasses and torch.compile look modules up there
     try:
         with reachable(file.parent), blaming(f"{file} cannot be imported", file.parent):
             exec(compile(content, str(file), "exec", dont_inherit=True), vars(module))
@@ -125,7 +125,7 @@ def executed(file: Path) -> ModuleType:
 
 
 def imported(place: str, folder: Path, file: Path | None) -> ModuleType:
-    """The module of that dotted name, from a folder or from where Python finds modules."""
+    """The module of that dotted name, from a folder or from Python's module path."""
     try:
         with reachable(folder), blaming(f"{place} cannot be imported", folder):
             module = importlib.import_module(place)
@@ -145,14 +145,14 @@ def imported(place: str, folder: Path, file: Path | None) -> ModuleType:
 
 
 def folder_of(place: str, file: Path) -> Path:
-    """From where a module is imported whose file that is."""
+    """The folder from which a module with that file is imported."""
     depth = place.count(".") + (file.name == "__init__.py")
     return file.parents[min(depth, len(file.parents) - 1)]
 
 
 @contextlib.contextmanager
 def reachable(folder: Path) -> Iterator[None]:
-    """Imports look into the folder, first of all inside, as in a script that lies there, and last of all afterwards."""
+    """Inside, imports search the folder first, as for a script in that folder; afterwards they search it last."""
     importlib.invalidate_caches()
     sys.path.insert(0, str(folder))
     try:
@@ -164,7 +164,7 @@ def reachable(folder: Path) -> Iterator[None]:
 
 
 def check_neighbours(module: ModuleType, file: Path) -> None:
-    """Refuses a file that was given the neighbour of another one: Python knows one module by a name."""
+    """Refuses a file whose import was resolved to a file beside another network: Python has one module per name."""
     for value in vars(module).values():
         name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
         given = getattr(sys.modules.get(str(name)), "__file__", None)
@@ -178,7 +178,7 @@ def check_neighbours(module: ModuleType, file: Path) -> None:
 
 @contextlib.contextmanager
 def blaming(what: str, folder: Path) -> Iterator[None]:
-    """What the user's code raises, as a mistake with its place in that code."""
+    """Turns an exception from the user's code into a ValueError that says where in that code it was raised."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -198,10 +198,10 @@ def blaming(what: str, folder: Path) -> Iterator[None]:
 
 
 def wanted_by(make: Callable[..., object], name: str) -> tuple[str, ...]:
-    """Which of what a network can be given its parameters name; those that nobody fills in are refused."""
+    """Which of `GIVEN` its parameters name; refuses required parameters that cannot be filled in."""
     try:
         parameters = inspect.signature(make).parameters.values()
-    except (TypeError, ValueError):  # not written in Python
+    except (TypeError, ValueError):  # has no signature, since it is not written in Python
         return ()
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     filled = [n for n in GIVEN if n in named]

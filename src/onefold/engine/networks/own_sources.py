@@ -1,6 +1,6 @@
-"""What a network of the user's own is written in: its file, and the files that it imports from beside it.
+"""The source files of a user's own network: its file, and the local files that it imports.
 
-They are found by reading, not by what has been imported, which depends on what else a process has done so far.
+They are found by parsing, not from sys.modules, which depends on what else the process has done so far.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-INSTALLED = {"site-packages", "dist-packages"}  # where torch lies, too
+INSTALLED = {"site-packages", "dist-packages"}  # where torch and other libraries are installed
 
 
 def content_of(file: Path, folder: Path) -> str:
-    """A hash of what is written there; imports begin in the folder."""
+    """A hash of the file and of those it imports from the folder."""
     said = hashlib.blake2b(file.read_bytes(), digest_size=8)
     for other in sources(file, folder)[1:]:
         said.update(f"\0{os.path.relpath(other, folder)}\0".encode() + other.read_bytes())
@@ -24,7 +24,7 @@ def content_of(file: Path, folder: Path) -> str:
 
 
 def sources(file: Path, folder: Path) -> list[Path]:
-    """The file, and all that it imports from the folder, and that these import; of an installed one, it alone."""
+    """The file and everything it imports, directly or indirectly, from the folder; if installed, the file alone."""
     found, waiting = {file}, [] if INSTALLED & {*folder.parts} else [file]
     while waiting:
         new = set(imported_by(waiting.pop(), folder)) - found
@@ -49,10 +49,10 @@ def there(*files: Path) -> Iterator[Path]:
 
 @functools.cache
 def imports_of(content: bytes) -> tuple[tuple[int, str], ...]:
-    """Every import in a file: how many dots, and the name; of `from a import b`, a.b, for that may be a module."""
+    """Every import in a file as number of dots and name; `from a import b` gives a.b, which may be a module."""
     try:
         nodes = list(ast.walk(ast.parse(content)))
-    except (SyntaxError, ValueError):  # not Python's source
+    except (SyntaxError, ValueError):  # not valid Python source
         return ()
     found = [(0, alias.name) for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     for node in nodes:

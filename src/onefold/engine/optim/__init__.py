@@ -1,1 +1,1 @@
-"""The optimizer, its schedule, and the average of the weights."""
+"""The optimizer, its schedule, and the moving average of the weights."""

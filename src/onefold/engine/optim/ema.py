@@ -11,9 +11,9 @@ from onefold.methods import AnyStudent
 
 
 class MovingAverage:
-    """A second student that follows the first: w' <- d w' + (1 - d) w, after every step.
+    """A second student that follows the first: w' <- d w' + (1 - d) w after every step.
 
-    Running statistics are averaged like the weights; counters are taken over.
+    Running statistics are averaged like the weights; integer buffers (counters) are copied.
     """
 
     def __init__(self, student: AnyStudent, decay: float) -> None:

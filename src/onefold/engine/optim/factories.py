@@ -1,4 +1,4 @@
-"""The optimizer and the schedule of a training: the paper's, or what the user's functions make."""
+"""The optimizer and the schedule of a training run: the paper's, or those made by the user's functions."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def optimizer_for(
     fast: bool = False,
     unsaid: Collection[str] = (),
 ) -> Optimizer:
-    """SGD with Nesterov momentum, or what the user's factory makes of the student's groups.
+    """SGD with Nesterov momentum, or the optimizer that the user's factory makes from the student's parameter groups.
 
-    The groups carry "lr" and "weight_decay", and a group's own beat what an optimizer is made with: those that are
-    `unsaid`, because nobody gave them beside the factory, are taken from the optimizer.
+    The groups contain "lr" and "weight_decay", which override the values an optimizer is constructed with. Those listed
+    in `unsaid` were not given by the user, so the optimizer's own values are used for them.
 
-    The `fast` SGD updates everything in a few kernels and reads its rates from tensors, so that it can be captured.
+    The `fast` SGD updates everything in a few kernels and reads its learning rates from tensors, so that it can be
+    captured.
     """
     optim = settings.optim
     groups = student.parameter_groups(optim.lr, optim.weight_decay)
@@ -60,21 +61,21 @@ def optimizer_for(
         )
     given = {"lr": optim.lr, "weight_decay": optim.weight_decay}
     wanted = {name: wanted_rate(optimizer, name, value, name in unsaid) for name, value in given.items()}
-    # Others than SGD take out the gradient's scale, and the factors need no rate of their own.
+    # Optimizers other than SGD normalise the gradient's scale, so the factors need no learning rate of their own.
     adaptive = not isinstance(optimizer, SGD) and isinstance(student, BatchEnsemble)
     return factory(student.parameter_groups(**wanted, adaptive=adaptive)) if adaptive or wanted != given else optimizer
 
 
 def wanted_rate(optimizer: Optimizer, name: str, given: float, unsaid: bool) -> float:
-    """The rate to train with; where the factory and who called it say different things, neither is taken."""
+    """The value of `name` to train with; an error if the factory and the caller give different ones."""
     own = optimizer.defaults.get(name)
     if not isinstance(own, int | float | Tensor):
         return given
     usual = usual_rate(type(optimizer), name)
     if unsaid:
-        # Most optimizers have no decay unless asked, and LatentBE's factors are pulled to one by it.
+        # Most optimizers have no weight decay by default, but LatentBE needs it to pull the factors toward one.
         return given if name == "weight_decay" and own == 0 and usual in (0, None) else float(own)
-    if own == usual or math.isclose(float(own), given, rel_tol=1e-6):  # a tensor is of float32
+    if own == usual or math.isclose(float(own), given, rel_tol=1e-6):  # `own` may be a float32 tensor
         return given
     raise ValueError(
         f"optimizer: expected one {name}, got {name}={float(own):g} in the function that makes "
@@ -83,7 +84,7 @@ def wanted_rate(optimizer: Optimizer, name: str, given: float, unsaid: bool) -> 
 
 
 def usual_rate(kind: type[Optimizer], name: str) -> Any:
-    """What a class of optimizers has where nobody says; a subclass may leave that to the one above it."""
+    """The default value in an optimizer class's constructor, or in a base class's if it has no such parameter."""
     above = (each for each in kind.__mro__ if issubclass(each, Optimizer))
     found = (inspect.signature(each).parameters.get(name) for each in above)
     return next((parameter.default for parameter in found if parameter is not None), None)
@@ -92,9 +93,9 @@ def usual_rate(kind: type[Optimizer], name: str) -> Any:
 def schedule_for(
     optimizer: Optimizer, settings: Settings, steps: int, factory: SchedulerFactory | None, *, measured: bool
 ) -> Schedule:
-    """Warm-up and cosine over all `steps` of every epoch, or what the user's factory makes.
+    """Warm-up and cosine decay over the whole training (`steps` per epoch), or what the user's factory makes.
 
-    `measured` says whether there is a validation split, whose metrics a plateau can be seen in.
+    `measured` says whether there is a validation split, which ReduceLROnPlateau needs.
     """
     total = settings.epochs * steps
     if factory is None:
@@ -106,7 +107,7 @@ def schedule_for(
         )
     if getattr(scheduler, "optimizer", optimizer) is not optimizer:
         raise ValueError("scheduler: expected one of the optimizer it is given, got one of another optimizer")
-    planned = getattr(scheduler, "total_steps", None)  # OneCycleLR ends with an error after so many
+    planned = getattr(scheduler, "total_steps", None)  # OneCycleLR raises an error beyond these
     if isinstance(planned, int) and planned < total:
         raise ValueError(
             f"scheduler: {type(scheduler).__name__} was made for {planned} steps, and training takes {total} "
@@ -119,14 +120,14 @@ def schedule_for(
     return OnPlateau(scheduler)
 
 
-HOW = ("foreach", "fused", "capturable")  # not what an optimizer computes, only how
+HOW = ("foreach", "fused", "capturable")  # these change how an optimizer computes, not what
 
 
 def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Puts a checkpoint's state back, in the shape this optimizer works with.
+    """Loads a checkpoint's state in the form this optimizer works with.
 
-    Rates that are tensors stay the tensors they are, since a captured step reads them; and what is kept for a weight
-    gets the weight's own layout in memory, since fused updates go through both side by side.
+    Learning rates that are tensors stay the same tensors, because a captured step reads them; and the state of a weight
+    gets the weight's memory format, because fused updates traverse both in memory order.
     """
     own = [{key: group[key] for key in ("lr", *HOW) if key in group} for group in optimizer.param_groups]
     optimizer.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""The learning rate, a pure function of the step; or a scheduler of the user's."""
+"""The learning rate: a pure function of the step, or a user's scheduler."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-Rate = float | Tensor  # a tensor where the device alone knows it
+Rate = float | Tensor  # a tensor if only the device knows the value
 
 
 class Schedule(Protocol):
-    """Sets the rates for a step, and is told when the step is done."""
+    """Sets the learning rates for a step, and is told when the step is done."""
 
     def before(self, step: int) -> Rate:
-        """Sets the rates; returns that of the weights. Waits for nothing."""
+        """Sets the learning rates and returns that of the shared weights, without a device sync."""
 
     def after(self) -> None: ...
 
     def measured(self, metrics: dict[str, float]) -> None:
-        """Told what an evaluation found."""
+        """Receives the metrics of an evaluation."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -29,7 +29,7 @@ class Schedule(Protocol):
 
 
 def warmup_cosine(step: int, steps: int, warmup: float, start: float) -> float:
-    """What the rate is multiplied by at a step of `steps`: from `start` up to one in a line, then to zero in a cosine.
+    """The multiplier of the learning rate at a step of `steps`: linear from `start` to one, then a cosine to zero.
 
     start + (1 - start) t / w for t < w, then (1 + cos(pi (t - w) / (T - w))) / 2.
     """
@@ -39,7 +39,7 @@ def warmup_cosine(step: int, steps: int, warmup: float, start: float) -> float:
 
 
 class WarmupCosine:
-    """Multiplies each group's own rate: the factors of a batch ensemble have another than the weights."""
+    """Multiplies each group's own learning rate: a batch ensemble's factors have a different one from the weights."""
 
     def __init__(self, optimizer: Optimizer, steps: int, warmup: float, start: float) -> None:
         self.optimizer, self.steps, self.warmup, self.start = optimizer, steps, warmup, start
@@ -49,39 +49,39 @@ class WarmupCosine:
         multiplier = warmup_cosine(step, self.steps, self.warmup, self.start)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate * multiplier)  # in place: a captured step reads it from there
+                group["lr"].fill_(rate * multiplier)  # in place, because a captured step reads this tensor
             else:
                 group["lr"] = rate * multiplier
-        return self.rates[0] * multiplier  # known without a look at the device
+        return self.rates[0] * multiplier  # known without a device sync
 
     def after(self) -> None:
-        """Nothing to remember."""
+        """Nothing to do: there is no state."""
 
     def measured(self, metrics: dict[str, float]) -> None:
-        """The rate depends on the step alone."""
+        """Nothing to do: the rate depends only on the step."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing was remembered."""
+        """Nothing to load."""
 
 
 class Given:
-    """A scheduler of torch's kind, stepped once a step."""
+    """A torch scheduler, stepped after every training step."""
 
     def __init__(self, scheduler: LRScheduler) -> None:
         self.scheduler = scheduler
 
     def before(self, step: int) -> Rate:  # noqa: ARG002
-        rate = self.scheduler.optimizer.param_groups[0]["lr"]  # set when the step before was done
+        rate = self.scheduler.optimizer.param_groups[0]["lr"]  # set after the previous step
         return rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
 
     def after(self) -> None:
         self.scheduler.step()
 
     def measured(self, metrics: dict[str, float]) -> None:
-        """It goes by the steps."""
+        """Nothing to do: it depends only on the steps."""
 
     def state_dict(self) -> dict[str, Any]:
         return self.scheduler.state_dict()
@@ -91,14 +91,14 @@ class Given:
 
 
 class OnPlateau(Given):
-    """ReduceLROnPlateau, stepped once an evaluation: with the NLL, or with the accuracy where more is better."""
+    """ReduceLROnPlateau, stepped after every evaluation: with the NLL, or with the accuracy if its mode is "max"."""
 
     def __init__(self, scheduler: ReduceLROnPlateau) -> None:
         super().__init__(scheduler)
         self.plateau = scheduler
 
     def after(self) -> None:
-        """It goes by what is measured."""
+        """Nothing to do: it depends only on the measurements."""
 
     def measured(self, metrics: dict[str, float]) -> None:
         self.plateau.step(metrics["acc" if self.plateau.mode == "max" else "nll"])
