@@ -327,9 +327,9 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
         ),
         (
             {"train": (torch.rand(50, 1, 5, 5), torch.arange(50) % 3)},
-            r"net: expected networks for .*\[8, 1, 5, 5\], got",
+            r"net: cannot take inputs torch\.float32 \[8, 1, 5, 5\]: ",
         ),
-        ({"teachers": [nn.Linear(7, 3), nn.Linear(7, 3)]}, "teachers: expected networks for inputs torch.float32"),
+        ({"teachers": [nn.Linear(7, 3), nn.Linear(7, 3)]}, "teachers: cannot take inputs torch.float32"),
         ({"epochs": 0}, "epochs: expected a whole number of at least 1, got 0"),
         ({"epochs": 2.5}, "epochs: expected a whole number"),
         ({"alpha": 1.5}, "alpha: expected a share"),

@@ -127,7 +127,7 @@ def test_numbers_of_another_type_are_told_with_what_to_do(method: str) -> None:
     x, y = data(24)
     teachers = [net(), net()] if method != "supervised" else None
     given = {"method": method, "perturbation": "none"} | SHORT
-    told = r"expected networks for inputs torch\.float64 .* the weights are torch\.float32: give x\.float\(\)$"
+    told = r"cannot take inputs torch\.float64 .* the weights are torch\.float32: give x\.float\(\)$"
     with pytest.raises(ValueError, match=f"^net: {told}"):
         onefold.distill(teachers, net(), (x.double(), y), **given)
     with pytest.raises(ValueError, match=r"^val: expected inputs .* like those of train, .*: give x\.float\(\)$"):
@@ -138,7 +138,7 @@ def test_numbers_of_another_type_are_told_with_what_to_do(method: str) -> None:
             ValueError, match=r"^teachers: .* torch\.float16: give the network in float32, network\.float"
         ):
             onefold.distill(half, net(), (x, y), **given)
-    with pytest.raises(ValueError, match=r"^net: expected networks for inputs .*\[8, 9\], got: [^;]*$"):
+    with pytest.raises(ValueError, match=r"^net: cannot take inputs torch\.float32 \[8, 9\]: [^;]*$"):
         onefold.distill(teachers, net(), (torch.rand(24, 9), y), **given)  # of the right type
 
 

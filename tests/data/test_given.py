@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -18,6 +18,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
+from onefold import distill, evaluate
 from onefold.data import GivenLoader
 
 
@@ -85,7 +86,7 @@ def test_examples_are_those_of_an_epoch(dataset: Dataset[Any], given: dict[str, 
 def test_batches_of_a_samplers_own_are_of_the_data_set() -> None:
     assert GivenLoader(DataLoader(pairs(6), batch_sampler=Growing())).examples == 6
     with pytest.raises(ValueError, match="DataLoader: expected a dataset with a length, got Unsized without"):
-        GivenLoader(DataLoader(Unsized(), batch_sampler=Growing()))
+        _ = GivenLoader(DataLoader(Unsized(), batch_sampler=Growing())).examples
 
 
 class Endless(IterableDataset[int]):
@@ -95,7 +96,7 @@ class Endless(IterableDataset[int]):
 
 def test_refuses_what_it_cannot_use() -> None:
     with pytest.raises(ValueError, match="DataLoader: expected one with a length"):
-        GivenLoader(DataLoader(Endless()))
+        len(GivenLoader(DataLoader(Endless())))
     three = TensorDataset(torch.zeros(4, 1), torch.zeros(4), torch.zeros(4))
     with pytest.raises(
         ValueError, match=r"batches \(x, y\) of two tensors, got list of Tensor, Tensor, Tensor at step 0"
@@ -105,3 +106,26 @@ def test_refuses_what_it_cannot_use() -> None:
         next(GivenLoader(DataLoader(torch.zeros(3))).batches())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="example 1 of batch 2: label 9"):
         list(GivenLoader(DataLoader(pairs(), batch_size=4), classes=9).batches())
+
+
+class Streaming(IterableDataset[tuple[Tensor, int]]):
+    """Examples one after another, and no length."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+        return zip(self.x, self.y.tolist(), strict=True)
+
+
+def test_only_training_has_to_know_how_long_an_epoch_is() -> None:
+    x, y = torch.rand(24, 4), torch.arange(24) % 3
+    streaming = DataLoader(Streaming(x, y), batch_size=8)
+    net = nn.Linear(4, 3)
+    whole = evaluate(net, (x, y), calibrate_on=(x, y))
+    assert evaluate(net, streaming, calibrate_on=streaming) == pytest.approx(whole)
+    given: dict[str, Any] = {"method": "supervised", "epochs": 1, "batch_size": 8, "device": "cpu", "workers": 0}
+    expected, found = (distill(None, net, (x, y), val=val, test=val, **given) for val in ((x, y), streaming))
+    assert found.metrics == pytest.approx(expected.metrics)
+    with pytest.raises(ValueError, match=r"DataLoader: expected one with a length, got one without; .* the schedule"):
+        distill(None, net, streaming, **(given | {"batch_size": None}))

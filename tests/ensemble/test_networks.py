@@ -281,7 +281,7 @@ def test_report_lists_everything_with_counts() -> None:
     assert reasons == {
         "": "parameters of its own",
         "token": "embedding",
-        "norm": "normalisation over all members",
+        "norm": "normalisation: shared by all members",
         "lstm": "recurrent",
     }
     assert sum(layer.parameters for layer in student.report.layers) == sum(p.numel() for p in net.parameters())
@@ -290,6 +290,17 @@ def test_report_lists_everything_with_counts() -> None:
     assert "converted: 1 layers, 21 parameters + 18 factors" in text
     assert "lstm  LSTM  288  (recurrent)" in text
     check_members(student, torch.randint(9, (2, 5)))
+
+
+def test_the_report_says_which_normalisation_runs_over_all_members() -> None:
+    norms = {"layer": nn.LayerNorm(4), "group": nn.GroupNorm(2, 4), "batch": nn.BatchNorm1d(4)}
+    net = nn.Sequential()
+    for name, norm in norms.items():
+        net.add_module(name, norm)
+    net.add_module("head", nn.Linear(4, 3))
+    reasons = {layer.name: layer.reason for layer in batch_ensemble(net, 2).report.shared}
+    each = "normalisation: shared by all members"
+    assert reasons == {"layer": each, "group": each, "batch": "normalisation over all members"}
 
 
 class Noisy(nn.Module):

@@ -24,18 +24,14 @@ class GivenLoader:
     """
 
     def __init__(self, loader: DataLoader[Any], device: torch.device | str = "cpu", classes: int | None = None) -> None:
-        try:
-            self.steps = len(loader)
-        except TypeError:
-            raise ValueError(
-                "DataLoader: expected one with a length, got one without; "
-                "give its dataset a __len__, so that the schedule knows how long an epoch is"
-            ) from None
         self.loader, self.device, self.classes = loader, torch.device(device), classes
-        self.examples = examples_of(loader)
+
+    @property
+    def examples(self) -> int:
+        return examples_of(self.loader)
 
     def __len__(self) -> int:
-        return self.steps
+        return steps_of(self.loader)
 
     def counts(self, step: int) -> None:
         """None: the sizes are known only after iterating the loader."""
@@ -56,6 +52,17 @@ class GivenLoader:
             if self.classes is not None and readable(y):
                 check_range(y, range(self.classes), partial("example {1} of batch {0}".format, step))
             yield as_input(x.to(self.device, non_blocking=True)), y.to(self.device, torch.long, non_blocking=True)
+
+
+def steps_of(loader: DataLoader[Any]) -> int:
+    """The number of batches in an epoch, which only training has to know."""
+    try:
+        return len(loader)
+    except TypeError:
+        raise ValueError(
+            "DataLoader: expected one with a length, got one without; "
+            "give its dataset a __len__, so that the schedule knows how long an epoch is"
+        ) from None
 
 
 def batching(loader: DataLoader[Any]) -> tuple[int, int, bool]:

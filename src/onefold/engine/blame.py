@@ -19,9 +19,7 @@ def blaming(name: str, x: Tensor, network: nn.Module) -> Iterator[None]:
     except RuntimeError as error:
         reason = str(error).split("\n")[0]
         advice = f"; {remedy}" if (remedy := of_one_type(x, network)) else ""
-        raise ValueError(
-            f"{name}: expected networks for inputs {x.dtype} {list(x.shape)}, got: {reason}{advice}"
-        ) from error
+        raise ValueError(f"{name}: cannot take inputs {x.dtype} {list(x.shape)}: {reason}{advice}") from error
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from onefold.data import Arrays, Augmentation, Split, loader_for, targets_of
 from onefold.data.compare import FEW, check_scale, class_notes, looked_at, range_notes, scale_notes
-from onefold.data.given import batching
+from onefold.data.given import batching, examples_of, steps_of
 from onefold.data.sample import sample
 from onefold.data.split import check_range, first_few
 from onefold.engine.blame import blaming, of_one_type
@@ -55,7 +55,10 @@ def check_finite_inputs(name: str, split: Split) -> None:
 
 def check_loaders(job: Job) -> None:
     """Refuses a user's `DataLoader` that gives every process the same training batches, or only part of a split for
-    evaluation."""
+    evaluation; and one for training whose epochs have no known length."""
+    if isinstance(job.train, DataLoader):
+        steps_of(job.train)
+        examples_of(job.train)
     if job.world.size == 1:
         return
     size, rank = job.world.size, job.world.rank

@@ -14,6 +14,7 @@ from onefold.ensemble.layers import KINDS, kind_of
 from onefold.ensemble.reads import Reads, weight_reads
 
 ATTENTION = {"in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias", "bias_k", "bias_v"}
+BATCH_NORMALISATION = nn.modules.batchnorm._BatchNorm
 NORMALISATION = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm, nn.RMSNorm)
 
 
@@ -255,6 +256,8 @@ def report(net: nn.Module, decisions: list[Decision], factors: Mapping[str, int]
         if decision is None:
             reason = (
                 "normalisation over all members"
+                if isinstance(module, BATCH_NORMALISATION)
+                else "normalisation: shared by all members"  # each example is normalised by itself
                 if isinstance(module, NORMALISATION)
                 else "recurrent"
                 if isinstance(module, nn.RNNBase)
