@@ -37,12 +37,18 @@ FREE |= {"run.network_file", "run.data_place"}
 NETWORKS = ("network", "run.network")
 ADDED = {"eval_last": 1}  # fields that older recipes lack, with the value that describes what was done then
 CONTENT, EXAMPLES, STANDARDIZED = "run.network_content", "run.data_content.", "run.standardized"
+GLANCES, GIVEN = "run.glances.", "run.given."  # what a script gave: examples of its data, and its own objects
+APART = 0.02  # how far the means of one example may lie apart, in deviations: images are decoded in several ways
 TAUGHT = "run.teachers_trained."  # only for reports; teachers are compared by their weights
 DATA, PLACE = ("data.source", "run.data"), "run.data_place"
 RATES = "run.optimizer.groups"
 PROBE = 1 << 16  # bytes
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MISSING = object()
+OTHER = {
+    "network": "the network has other layers, or layers with other settings",
+    "scheduler": "the scheduler has other settings",
+}
 
 
 class RunFolder:
@@ -344,12 +350,14 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     def told(name: str) -> str:
         if name == CONTENT and name in before and name in now:
             return "the file of the network, or one that it imports, has changed"  # hashes would not help the user
-        if name.startswith(EXAMPLES):
+        if name.startswith((EXAMPLES, GLANCES)):
             return "these are other examples, or other labels"
+        if name.startswith(GIVEN):
+            return OTHER.get(name.removeprefix(GIVEN), "its code, or a value that it uses, has changed")
         return f"{shown(before, name)} -> {shown(now, name)}"
 
     different = [n for n in {**before, **now} if not same(n, before.get(n, MISSING), now.get(n, MISSING))]
-    since = (EXAMPLES, STANDARDIZED)  # older folders lack these
+    since = (EXAMPLES, STANDARDIZED, GLANCES, GIVEN)  # older folders lack these
     different = [n for n in different if not n.startswith(since) or (n in before and n in now)]
     teacher = before.get("run.kind") == now.get("run.kind") == "teacher"
     if before.get(PLACE) is not None and before[PLACE] == now.get(PLACE):
@@ -357,6 +365,13 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     if before.get(CONTENT) is not None and before[CONTENT] == now.get(CONTENT):  # a network's file, renamed
         different = [n for n in different if n not in NETWORKS or made_by(before.get(n)) != made_by(now.get(n))]
     return [f"{n}: {told(n)}" for n in different if not free(n, teacher)]
+
+
+def same_example(before: list[float], now: list[float]) -> bool:
+    """Whether two rows of label, mean and deviation may be of one example; a random one has only its label."""
+    if before[0] != now[0] or len(before) == 1 or len(now) == 1:
+        return before[0] == now[0]
+    return all(abs(a - b) <= APART * max(before[2], now[2]) for a, b in zip(before[1:], now[1:], strict=True))
 
 
 def made_by(network: object) -> str:
@@ -375,6 +390,11 @@ def same(name: str, before: Any, now: Any) -> bool:
     a network's file by its name alone, because its content is compared separately."""
     if name in NETWORKS and isinstance(before, str) and isinstance(now, str):
         return PurePath(before).name == PurePath(now).name
+    if name.startswith(GIVEN) and isinstance(before, str) and isinstance(now, str):
+        version, _, content = before.partition(":")
+        return version != now.partition(":")[0] or content == now.partition(":")[2]
+    if name.startswith(GLANCES) and isinstance(before, list) and isinstance(now, list):
+        return len(before) == len(now) and all(map(same_example, before, now))
     if before == now or name != RATES:
         return bool(before == now)
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 
 import torch
+from torch.utils.data import DataLoader, IterableDataset
 
+from onefold.data.examples import Key, Refusal, SeededExamples
 from onefold.data.pictures import Pictures
 from onefold.data.source import Source
 from onefold.data.split import Arrays, Split
 
 TRACED = 4096  # examples that go into a fingerprint, at most
+GLANCED = 16  # examples of a user's data set that are read one by one
 
 
 def trace(split: Split) -> str:
@@ -34,3 +37,27 @@ def traces(source: Source) -> dict[str, str]:
 def of_labels(pictures: Pictures) -> str:
     labels = pictures.labels.to(torch.int64).numpy()
     return f"{len(labels)}: {hashlib.blake2b(labels.tobytes(), digest_size=16).hexdigest()}"
+
+
+def glance(split: Split) -> list[list[float]]:
+    """Label, mean and deviation of a few examples of a user's `Dataset`; empty if they cannot be read so.
+
+    Not a hash: another version of a library may decode an image to slightly different values. Examples that are random
+    although the global random numbers are seeded leave only their labels.
+    """
+    dataset = split.dataset if isinstance(split, DataLoader) else split
+    if isinstance(dataset, Arrays | IterableDataset) or not hasattr(dataset, "__len__"):
+        return []
+    examples, rows = SeededExamples(dataset, None, None), []
+    for index in range(0, len(dataset), max(1, -(-len(dataset) // GLANCED))):
+        try:
+            found, again = examples[Key(index, index)], examples[Key(index, index)]
+        except Exception:  # a data set may raise anything, and training will say what
+            return []
+        if isinstance(found, Refusal) or isinstance(again, Refusal):
+            return []
+        x, label, _ = found
+        same = torch.equal(x, again[0]) and x.numel() > 0
+        values = x.double()
+        rows.append([float(label), *([float(values.mean()), float(values.std(correction=0))] if same else [])])
+    return rows

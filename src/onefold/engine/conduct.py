@@ -17,17 +17,20 @@ from onefold.engine.distributed.world import World
 from onefold.engine.keeping.checkpoint import weights_hash
 from onefold.engine.keeping.environment import environment
 from onefold.engine.keeping.event_files import check_log, event_files
+from onefold.engine.keeping.fingerprint import of_function, of_network, of_schedule
 from onefold.engine.keeping.keeper import Keeper
 from onefold.engine.keeping.pack import pack
 from onefold.engine.loop import Position, fit
 from onefold.engine.networks.named import standardized
 from onefold.engine.optim.factories import HOW
+from onefold.engine.optim.schedule import Given
 from onefold.engine.preflight import check_alike
 from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finish, finished_result, served_network
 from onefold.engine.training import Job, Training, prepare
 from onefold.engine.untrained import untrained_note
 from onefold.ensemble import Teachers
+from onefold.methods import METHODS, PERTURBATIONS
 from onefold.run import RunFolder, teachers_hash
 
 COPIES = 10  # of the weights a run has on disk at most: old and new checkpoints with momenta, and the model
@@ -151,7 +154,22 @@ def describe(training: Training) -> dict[str, Any]:
         "optimizer": describe_optimizer(training.optimizer),
         "schedule": type(getattr(training.schedule, "scheduler", training.schedule)).__name__,
         "teachers_are": None if job.teachers is None else fingerprint(job.teachers, job.world),
+        "given": given(training),
     }
+
+
+def given(training: Training) -> dict[str, str]:
+    """Fingerprints of the network, and of the user's own method, perturbation and scheduler, which may have changed
+    under the same names."""
+    method, perturbation, schedule = training.job.method, training.job.perturbation, training.schedule
+    found = {"network": of_network(training.job.net)}
+    if method is not METHODS.get(method.name):
+        found["method"] = of_function(method.student, method.objective, method.serve, method.predict)
+    if perturbation is not PERTURBATIONS.get(perturbation.name):
+        found["perturbation"] = of_function(perturbation.perturb)
+    if isinstance(schedule, Given):
+        found["scheduler"] = of_schedule(schedule.scheduler)
+    return found
 
 
 def describe_optimizer(optimizer: Optimizer) -> dict[str, Any]:
