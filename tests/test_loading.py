@@ -15,7 +15,10 @@ from torch import Tensor, nn
 import onefold
 from onefold.data import Arrays, load
 from onefold.engine import distill_run, train_teachers
+from onefold.export import export
+from onefold.methods import METHODS, Method, plain
 from onefold.models import ChannelStatistics, Standardize, wide_resnet
+from onefold.objectives import cross_entropy
 from onefold.recipe import DistillRecipe, Recipe
 from onefold.recipes import recipe_named
 from onefold.run import RunFolder
@@ -151,6 +154,32 @@ def test_folders_from_before_that_was_recorded_go_on(tmp_path: Path) -> None:
     run.write_json("run.json", {name: value for name, value in run.about.items() if name != "standardized"})
     onefold.distill(None, net, data(), epochs=1, out=tmp_path, **SUPERVISED)
     onefold.load(tmp_path, calibrated=False, net=net)
+
+
+def test_a_method_of_one_s_own_is_given_again(tmp_path: Path) -> None:
+    def halved(logits: Tensor) -> Tensor:
+        return (logits[0] / 2).log_softmax(-1)
+
+    method = Method("halved", plain, cross_entropy, predict=halved, needs_teachers=False)
+    x, y = torch.rand(30, 4), torch.arange(30) % 3
+    net = nn.Linear(4, 3)
+    result = onefold.distill(None, net, (x, y), test=(x, y), method=method, epochs=1, out=tmp_path / "own")
+    with pytest.raises(ValueError, match=r"trained with a method of your own, 'halved', which .* method=\.\.\."):
+        onefold.load(tmp_path / "own", net=net)
+    with pytest.raises(ValueError, match=r"expected 'halved', .* got 'kd'"):
+        onefold.load(tmp_path / "own", net=net, method=METHODS["kd"])
+    loaded = onefold.load(tmp_path / "own", net=net, method=method, calibrated=False)
+    with torch.no_grad():
+        nll = torch.nn.functional.cross_entropy(loaded(x), y)
+    assert float(nll) == pytest.approx(result.metrics["nll"], rel=1e-5)
+    export(tmp_path / "own", "safetensors", net=net, example=x[:2], method=method, calibrated=False)
+
+
+def test_a_changed_method_needs_a_name_of_its_own() -> None:
+    x, y = torch.rand(30, 4), torch.arange(30) % 3
+    changed = dataclasses.replace(METHODS["supervised"], predict=lambda logits: logits[0].log_softmax(-1))
+    with pytest.raises(ValueError, match="'supervised' is the name of one that comes with onefold"):
+        onefold.distill(None, nn.Linear(4, 3), (x, y), method=changed, epochs=1)
 
 
 def test_without_validation_data_it_is_as_it_was_trained(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

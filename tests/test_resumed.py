@@ -69,7 +69,12 @@ def distil(tmp_path: Path) -> Callable[..., onefold.Result]:
     teachers = onefold.Teachers([network().eval() for _ in range(2)])
 
     def call(train: Any = (X, Y), net: nn.Module | None = None, **given: Any) -> onefold.Result:
-        settings = {"method": "kd", "perturbation": "none", "epochs": 1, "out": tmp_path / "run"} | given
+        settings: dict[str, Any] = {
+            "method": "kd",
+            "perturbation": "none",
+            "epochs": 1,
+            "out": tmp_path / "run",
+        } | given
         return onefold.distill(teachers, network() if net is None else net, train, **settings)
 
     return call

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from onefold.perturb import confods, gaussian, none, ods, tdiv, tdiv_sdiv
 from onefold.types import Ensemble, Prediction
 
 AnyStudent = BatchEnsemble | Plain
+Entry = TypeVar("Entry", "Method", "Perturbing")
 
 
 def plain(net: nn.Module, members: int, example: Tensor | None = None) -> Plain:  # noqa: ARG001
@@ -129,13 +130,25 @@ def tiny(method: Method, members: int) -> AnyStudent:
 
 
 def method_named(method: str | Method) -> Method:
-    return method if isinstance(method, Method) else named("method", method, METHODS)
+    if isinstance(method, Method):
+        return with_its_own_name("method", method, METHODS)
+    return named("method", method, METHODS)
 
 
 def perturbation_named(perturbation: str | Perturbing) -> Perturbing:
     if isinstance(perturbation, Perturbing):
-        return perturbation
+        return with_its_own_name("perturbation", perturbation, PERTURBATIONS)
     return named("perturbation", perturbation, PERTURBATIONS)
+
+
+def with_its_own_name(what: str, given: Entry, shipped: Mapping[str, Entry]) -> Entry:
+    """Refuses a changed method under the name of the original: folders and reports know it by that name."""
+    if given != shipped.get(given.name, given):
+        raise ValueError(
+            f"{what}: '{given.name}' is the name of one that comes with onefold, and this is another one; give it a "
+            "name of its own: dataclasses.replace(..., name=...)"
+        )
+    return given
 
 
 def own_perturbation(method: Method, teachers: int) -> Perturbing:

@@ -23,6 +23,7 @@ from onefold.cli import main
 from onefold.data import Arrays, load
 from onefold.engine import evaluate_run
 from onefold.engine.networks.named import build_network
+from onefold.engine.served import Own
 from onefold.export import FORMATS, about_temperature, agree, export
 from onefold.export.deployed import deployed, published_data
 from onefold.export.onnx_file import onnx_bytes
@@ -386,4 +387,4 @@ def test_teachers_without_a_test_split_are_calibrated(tmp_path: Path) -> None:
         onefold.distill(
             None, net, (x, y), val=(x, y), method="supervised", epochs=1, seed=m, out=folder, progress=False
         )
-    assert "calibrated with the temperature" in about_temperature(deployed(tmp_path, own=(net, x)))
+    assert "calibrated with the temperature" in about_temperature(deployed(tmp_path, own=Own(net, x)))

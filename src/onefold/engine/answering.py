@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from onefold.engine.measure.subject import is_teachers
 from onefold.engine.networks.named import example_of, found_at, standardized
 from onefold.engine.networks.own_network import is_own
-from onefold.engine.served import served_by
+from onefold.engine.served import Own, served_by
 from onefold.engine.teachers import load_networks, teacher_runs
 from onefold.ensemble import Teachers
 from onefold.metrics import Calibrated, calibrated, log_mean_probabilities
@@ -48,23 +48,22 @@ class Answering:
         return (self.network if self.predict is None else Calibrated(self.network, 1.0, self.predict)).eval()
 
 
-def answering(
-    folder: Path | str, call: str, given: str = "", own: tuple[nn.Module, Tensor | None] | None = None
-) -> Answering:
+def answering(folder: Path | str, call: str, given: str = "", own: Own | None = None) -> Answering:
     """The network of a finished run, or the ensemble of a folder of teachers; `given` and `own` as in `served_by`.
     `call` shows how to pass a network of one's own, for error messages."""
+    own = own or Own()
     path = Path(folder).expanduser()
     if not path.is_dir():
         raise ValueError(f"{folder}: there is no such folder; give the folder of a run, or of teachers")
     runs = teacher_runs(path) if is_teachers(path) else [RunFolder(path)]
     for run in runs:
-        check_own(run, call, None if own is None else own[0])
+        check_own(run, call, own.net)
     about = found_at(runs[0].about, given)
-    example = (None if "image_size" not in about else drawn(about)) if own is None else own[1]
+    example = (None if "image_size" not in about else drawn(about)) if own.net is None else own.example
     if example is not None:
         example = example[torch.arange(EXAMPLES) % len(example)].cpu()
     if is_teachers(path):
-        build = None if own is None else partial(unlike, own[0])
+        build = None if own.net is None else partial(unlike, own.net)
         # `Teachers` packs all weights into shared storage; to be written to a file, each tensor needs its own.
         teachers = copied(Teachers(load_networks(runs, build, given)).eval())
         return Answering(runs, teachers, log_mean_probabilities, example, about)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from onefold.engine.keeping.checkpoint import load_network
 from onefold.engine.networks.named import doubt, found_at, network_of
 from onefold.engine.result import served_network
-from onefold.methods import AnyStudent, method_named
+from onefold.methods import METHODS, AnyStudent, Method, method_named
 from onefold.run import RunFolder
 from onefold.types import Prediction
+
+
+class Own(NamedTuple):
+    """What a run folder written from Python does not hold: its network, inputs for it, and a method of one's own."""
+
+    net: nn.Module | None = None
+    example: Tensor | None = None
+    method: Method | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,17 +39,31 @@ class Served:
     example: Tensor | None
 
 
-def served_by(run: RunFolder, given: str = "", own: tuple[nn.Module, Tensor | None] | None = None) -> Served:
+def served_by(run: RunFolder, given: str = "", own: Own | None = None) -> Served:
     """What a run serves; an unfinished run, or one whose network cannot be rebuilt, is refused.
 
-    If the file that defines a user's network has moved, `given` says where it is. A run folder written from Python does
-    not record its network: `own` is then a network of that architecture, and optionally inputs for it.
+    If the file that defines a user's network has moved, `given` says where it is.
     """
     run.result  # noqa: B018 -- raises if the run is not finished
+    own = own or Own()
     about = found_at(run.about, given)
-    net, example = network_of(about) if own is None else (copy.deepcopy(own[0]).cpu(), own[1])
-    method = method_named(about["method"])
+    net, example = network_of(about) if own.net is None else (copy.deepcopy(own.net).cpu(), own.example)
+    method = method_of(run, about["method"], own.method)
     student = method.student(net, about["members"], None if example is None else example.cpu())
     network = served_network(method, student)
-    load_network(run.model, network, doubt(about) if own is None else "")
+    load_network(run.model, network, doubt(about) if own.net is None else "")
     return Served(network, student, method.predict, example)
+
+
+def method_of(run: RunFolder, name: str, given: Method | None) -> Method:
+    """The method of a run, which has to be given if it is the user's own: the folder knows its name alone."""
+    if given is None and name not in METHODS:
+        raise ValueError(
+            f"method: {run.path} was trained with a method of your own, '{name}', which decides how its network "
+            f"predicts; give it as onefold.load(run, method=...) or onefold.export.export(run, format, method=...)"
+        )
+    if given is None:
+        return method_named(name)
+    if given.name != name:
+        raise ValueError(f"method: expected '{name}', with which {run.path} was trained, got '{given.name}'")
+    return method_named(given)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from onefold.engine.served import Own
 from onefold.export.deployed import Deployed, deployed
 from onefold.export.hub import write_hub
 from onefold.export.onnx_file import check_onnx, onnx_bytes
 from onefold.export.program import program_bytes, traced
 from onefold.export.weights import weights_bytes
+from onefold.methods import Method
 from onefold.run import check_file, check_folder, write_aside
 
 __all__ = ["FORMATS", "Exported", "export"]
@@ -44,6 +46,7 @@ def export(
     network: str = "",
     net: nn.Module | None = None,
     example: Tensor | None = None,
+    method: Method | None = None,
 ) -> Exported:
     """Exports the network of a finished run, or the ensemble of a folder of teachers, and checks that the exported file
     gives the same outputs.
@@ -57,6 +60,7 @@ def export(
         network: FILE.py:NAME, if the file of your own network has moved since training.
         net, example: for a run that was trained from Python, whose folder has only the weights: a network of the same
             architecture, and inputs `[B, ...]`.
+        method: for a run of a method of your own: that method, which says how the network predicts.
     """
     if format not in PLACES:
         raise ValueError(f"format: expected {', '.join(FORMATS)}, got {format!r}")
@@ -68,7 +72,7 @@ def export(
     check_place(path, format)
     if (net is None) != (example is None):
         raise ValueError("net, example: expected both, a network and inputs that it takes, or neither")
-    found = deployed(run, calibrated, network, None if net is None or example is None else (net, example))
+    found = deployed(run, calibrated, network, Own(net, example, method))
     notes = [about_temperature(found)]
     if format == "hub":
         return Exported(path, notes + write_hub(found, path, batch))

@@ -12,6 +12,7 @@ from onefold.engine.answering import answering
 from onefold.engine.evaluate import evaluate_run, temperature_of
 from onefold.engine.keeping.environment import version
 from onefold.engine.networks.own_network import is_own
+from onefold.engine.served import Own
 from onefold.metrics import Calibrated
 from onefold.run import RunFolder
 
@@ -39,9 +40,7 @@ class Deployed:
         return self.weights is self.answer
 
 
-def deployed(
-    folder: Path | str, calibrate: bool = True, given: str = "", own: tuple[nn.Module, Tensor] | None = None
-) -> Deployed:
+def deployed(folder: Path | str, calibrate: bool = True, given: str = "", own: Own | None = None) -> Deployed:
     """The network of a finished run, or the ensemble of a folder of teachers, calibrated if the run has a temperature;
     `given` and `own` as in `served_by`."""
     found = answering(folder, "onefold.export.export(run, format, net=Net(), example=x)", given, own)

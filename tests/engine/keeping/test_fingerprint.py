@@ -104,7 +104,11 @@ class Loss:
         (weighted(1.0), weighted(1.0), weighted(2.0)),
         (weighted(torch.ones(3)), weighted(torch.ones(3)), weighted(torch.zeros(3))),
         (weighted(np.ones(3)), weighted(np.ones(3)), weighted(np.ones(3, dtype=np.float32))),
-        (functools.partial(kd, tau=2.0), functools.partial(kd, tau=2.0), functools.partial(kd, tau=3.0)),
+        (
+            functools.partial(kd, temperature=2.0),
+            functools.partial(kd, temperature=2.0),
+            functools.partial(kd, temperature=3.0),
+        ),
         (Loss(1.0), Loss(1.0), Loss(2.0)),
         (Loss(1.0).method, Loss(1.0).method, Loss(2.0).method),
         (weighted(list(range(1000))), weighted(list(range(1000))), weighted(list(range(1001)))),
