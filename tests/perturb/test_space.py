@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -133,6 +134,67 @@ def test_what_does_not_fit_an_example_is_refused() -> None:
         InputSpace.standardized(MEAN, STD).check(torch.zeros(4, 1, 8, 8))
     with pytest.raises(ValueError, match=r"one example \[5\], got shape \[6\]"):
         InputSpace(torch.ones(6), None, None).check(torch.zeros(4, 5))
+
+
+def test_a_tensor_is_never_broadcast_over_the_batch() -> None:
+    """Not even where the batch has as many examples as an example has channels."""
+    scale = torch.rand(8, 1, 1)
+    for series in (torch.rand(8, 8, 5), torch.rand(3, 8, 5)):
+        for space in (
+            InputSpace(scale, None, None),
+            InputSpace(0.1, scale - 1, None),
+            InputSpace(0.1, None, scale + 1),
+        ):
+            with pytest.raises(
+                ValueError, match=r"one example \[8, 5\], got shape \[8, 1, 1\]; .* per channel .* \[8, 1\]$"
+            ):
+                check_inputs(series, space)
+    with pytest.raises(ValueError, match=r"one example \[5\], got shape \[4, 5\]$"):
+        InputSpace(torch.rand(4, 5), None, None).check(torch.rand(4, 5))
+    with pytest.raises(ValueError, match=r"one example \[5\], got shape \[1, 1, 5\]"):
+        InputSpace(torch.rand(1, 1, 5), None, None).check(torch.rand(4, 5))
+    images, each = torch.rand(3, 3, 4, 4), torch.rand(3, 1, 1)
+    one, other = (InputSpace(scale, None, None) for scale in (each, each[None]))  # a leading one does no harm
+    other.check(images)
+    assert torch.equal(one.ascend(images, images), other.ascend(images, images))
+
+
+def test_a_space_that_was_not_looked_at_is_looked_at_without_reading_values() -> None:
+    """On a GPU: there the shapes alone are known without waiting for it."""
+    with pytest.raises(ValueError, match=r"one example \[8, 5\]"):
+        check_inputs(torch.rand(8, 8, 5, device="meta"), InputSpace(torch.rand(8, 1, 1), None, None))
+
+
+@pytest.mark.parametrize("shape", [(5,), (), (5, 6, 7)], ids=["series", "features", "video"])
+def test_a_space_of_normalised_inputs_knows_their_channels(shape: tuple[int, ...]) -> None:
+    pixels, gradient = torch.rand(3, 3, *shape).double(), torch.randn(3, 3, *shape).double()
+    mean, std = (torch.tensor(values, dtype=torch.float64).view(3, *(1,) * len(shape)) for values in (MEAN, STD))
+    space = InputSpace.standardized(MEAN, STD).on(torch.device("cpu"))
+    x = (pixels - mean) / std
+    space.check(x)
+    expected = (PIXELS.ascend(pixels, gradient) - mean) / std
+    torch.testing.assert_close(space.ascend(x, gradient * std), expected, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match=r"expected inputs from \[-2\.12, "):
+        space.check(x + 1)
+    with pytest.raises(ValueError, match="broadcasts to one example"):
+        space.check(torch.zeros(3, 4, *shape))
+
+
+def test_one_deviation_may_stand_for_all_channels() -> None:
+    for mean, std, means, stds in ((MEAN, 0.5, MEAN, [0.5] * 3), (0.5, STD, [0.5] * 3, STD), (0.5, 0.2, [0.5], [0.2])):
+        assert InputSpace.standardized(mean, std) == InputSpace.standardized(means, stds)
+
+
+def test_what_is_no_tensor_is_said_to_be_none() -> None:
+    array = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
+    with pytest.raises(ValueError, match=r"^x: expected a tensor .*, got ndarray; make .* with torch\.as_tensor$"):
+        InputSpace.of(array)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^x: expected a tensor of examples, got list$"):
+        InputSpace.of([1.0, 2.0])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="^scale: expected a number or a tensor, got ndarray; make a tensor"):
+        InputSpace(scale=array)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="^low: expected a number, a tensor or None, got str$"):
+        InputSpace(low="0")  # type: ignore[arg-type]
 
 
 def test_a_space_on_a_device_is_the_same_one() -> None:

@@ -42,5 +42,5 @@ def check_inputs(x: Tensor, space: InputSpace) -> None:
         raise ValueError(f"x: a perturbation needs floating-point inputs, got {x.dtype}; divide images by 255")
     if not torch.compiler.is_compiling() and (torch.is_inference_mode_enabled() or x.is_inference()):
         raise ValueError("x: a perturbation needs gradients, which inference mode rules out; use torch.no_grad() there")
-    if readable(x) and not space.looked_at:
-        space.check(x)
+    if not space.looked_at and not torch.compiler.is_compiling():
+        space.check(x) if readable(x) else space.check_shapes(x)

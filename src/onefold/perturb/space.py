@@ -7,8 +7,9 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from onefold.types import at_least_float32
 
 ROUNDINGS = 4  # rounding errors by which inputs may exceed the range, because its ends were computed differently
 MOST = 4  # numbers shown in an error message
+ARRAY = "; make a tensor of it with torch.as_tensor"
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,14 @@ class InputSpace:
     high: float | Tensor | None = 1.0
 
     def __post_init__(self) -> None:
+        for entry in dataclasses.fields(self):
+            value = getattr(self, entry.name)
+            may_lack = entry.name != "scale"
+            if not isinstance(value, Real | Tensor) and not (may_lack and value is None):
+                raise ValueError(
+                    f"{entry.name}: expected a number{', a tensor or None' if may_lack else ' or a tensor'}, got "
+                    f"{type(value).__name__}" + ARRAY * isinstance(value, np.ndarray)
+                )
         if isinstance(self.scale, (int, float)) and not 0 < self.scale < float("inf"):
             raise ValueError(f"scale: expected a positive number, got {self.scale}")
         if isinstance(self.scale, Tensor) and not bool((self.scale >= 0).all() & self.scale.isfinite().all()):
@@ -56,40 +66,64 @@ class InputSpace:
     @staticmethod
     def of(x: Tensor, step: float = 0.1) -> InputSpace:
         """For inputs that are not pixels: the scale is `step` times each feature's standard deviation; no clipping."""
+        if not isinstance(x, Tensor):
+            raise ValueError(
+                f"x: expected a tensor of examples, got {type(x).__name__}" + ARRAY * isinstance(x, np.ndarray)
+            )
         if not x.is_floating_point() or x.shape[0] < 2:
             raise ValueError(f"x: expected at least two floating-point examples, got {x.dtype} {list(x.shape)}")
         return InputSpace(scale=step * x.std(0), low=None, high=None)
 
     @staticmethod
     def standardized(mean: Sequence[float] | Tensor | float, std: Sequence[float] | Tensor | float) -> InputSpace:
-        """For images normalised as (x - mean) / std with a mean and standard deviation per channel: a step is 1/255 in
-        pixel values, and pixels stay in [0, 1]."""
-        m, s = (torch.as_tensor(values, dtype=torch.float64).reshape(-1, 1, 1) for values in (mean, std))  # [C, 1, 1]
+        """For inputs normalised as (x - mean) / std with a mean and standard deviation per channel, or one for all of
+        them: a step is 1/255 in pixel values, and pixels stay in [0, 1]. Channels are the first dimension of an
+        example: `[C, H, W]` for images, `[C, L]` for series."""
+        m, s = (torch.as_tensor(values, dtype=torch.float64) for values in (mean, std))
+        m, s = (values.expand(max(m.numel(), s.numel())) if values.dim() == 0 else values for values in (m, s))
+        m, s = (values.reshape(-1, 1, 1) for values in (m, s))  # [C, 1, 1]
         ChannelStatistics(tuple(m.flatten().tolist()), tuple(s.flatten().tolist()))  # validates them
-        return InputSpace(scale=1 / (255 * s), low=-m / s, high=(1 - m) / s)
+        return InputSpace(scale=1 / (255 * s), low=-m / s, high=(1 - m) / s).with_own(by_channel=True)
 
     looked_at = False  # whether inputs were checked once already, so that they are not checked at every step
+    by_channel = False  # whether the tensors have a value per channel, whatever dimensions come after the channels
 
     def seen(self) -> InputSpace:
-        """A copy that skips the value checks, for a training run that has checked some inputs at its start: random
+        """A copy that skips the input checks, for a training run that has checked some inputs at its start: random
         transforms may now and then leave the range a little, which must not abort a run halfway."""
+        return self.with_own(looked_at=True)
+
+    def with_own(self, **changes: object) -> InputSpace:
+        """A copy with other attributes, which are not checked again."""
         space = copy.copy(self)
-        object.__setattr__(space, "looked_at", True)
+        for name, value in changes.items():
+            object.__setattr__(space, name, value)
         return space
+
+    def check_shapes(self, x: Tensor) -> None:
+        """Refuses tensors that do not broadcast to one example: they could be broadcast over the batch."""
+        for name, value in self.tensors().items():
+            shape = self.fitted(value, x).shape
+            shape = shape[1:] if len(shape) == x.dim() and shape[0] == 1 else shape
+            sizes = zip(reversed(shape), reversed(x.shape[1:]), strict=False)
+            if len(shape) >= x.dim() or any(one not in (1, wanted) for one, wanted in sizes):
+                each = [value.numel(), *(1,) * (x.dim() - 2)]
+                fits = [value.numel()] == list(x.shape[1:2])
+                raise ValueError(
+                    f"space: expected a {name} that broadcasts to one example {list(x.shape[1:])}, got shape "
+                    f"{list(value.shape)}" + f"; for one value per channel give it the shape {each}" * fits
+                )
 
     def check(self, x: Tensor) -> None:
         """Refuses inputs that a step would clip, in a single pass over the values if low and high are numbers."""
-        for name, value in self.tensors().items():
-            sizes = list(zip(reversed(value.shape), reversed(x.shape), strict=False))
-            if value.dim() > x.dim() or any(one not in (1, wanted) for one, wanted in sizes):
-                raise ValueError(
-                    f"space: expected a {name} that broadcasts to one example {list(x.shape[1:])}, got shape "
-                    f"{list(value.shape)}"
-                )
+        self.check_shapes(x)
         if not x.numel():
             return
         least, most = (x, x) if {"low", "high"} & self.tensors().keys() else x.aminmax()
-        low, high = (None if end is None else torch.as_tensor(end).to(x) for end in (self.low, self.high))
+        low, high = (
+            None if end is None else self.fitted(end, x) if isinstance(end, Tensor) else torch.as_tensor(end).to(x)
+            for end in (self.low, self.high)
+        )
         rounding = ROUNDINGS * max(torch.finfo(x.dtype).eps, torch.finfo(torch.float32).eps)
         odd = low is not None and bool((least < low - rounding * low.abs()).any())
         odd |= high is not None and bool((most > high + rounding * high.abs()).any())
@@ -103,8 +137,7 @@ class InputSpace:
 
     def on(self, device: torch.device) -> InputSpace:
         """A copy with its tensors on a device, so that they are not transferred at every step."""
-        moved: dict[str, Any] = {name: value.to(device) for name, value in self.tensors().items()}
-        return dataclasses.replace(self, **moved)
+        return self.with_own(**{name: value.to(device) for name, value in self.tensors().items()})
 
     def tensors(self) -> dict[str, Tensor]:
         values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
@@ -114,7 +147,7 @@ class InputSpace:
         """x displaced by `steps`, in units of the scale, and clipped."""
         moved = x + self.scaled(steps, x)
         if isinstance(self.low, Tensor) or isinstance(self.high, Tensor):
-            low, high = (end.to(moved) if isinstance(end, Tensor) else end for end in (self.low, self.high))
+            low, high = (self.fitted(end, moved) if isinstance(end, Tensor) else end for end in (self.low, self.high))
             moved = moved if low is None else moved.clamp(min=low)
             return moved if high is None else moved.clamp(max=high)
         return moved if self.low is None and self.high is None else moved.clamp(self.low, self.high)
@@ -137,7 +170,12 @@ class InputSpace:
         return torch.where(leads, self.move(at_least_float32(x), steps), x).to(x.dtype)
 
     def scaled(self, values: Tensor, like: Tensor) -> Tensor:
-        return values * (self.scale.to(like) if isinstance(self.scale, Tensor) else self.scale)
+        return values * (self.fitted(self.scale, like) if isinstance(self.scale, Tensor) else self.scale)
+
+    def fitted(self, value: Tensor, x: Tensor) -> Tensor:
+        """One of the tensors with the dtype and on the device of inputs `[B, ...]`, in a shape that goes with them."""
+        value = value.to(x)
+        return value.reshape(-1, *(1,) * (x.dim() - 2)) if self.by_channel else value
 
 
 def ends(end: float | Tensor | None) -> str:
