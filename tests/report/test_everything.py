@@ -11,6 +11,7 @@ import statistics
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -316,6 +317,36 @@ def test_runs_from_python_are_reported(tmp_path: Path) -> None:
     assert section.title == "data given in Python, Sequential"
     assert [(row.label, row.networks) for row in section.rows] == [("single network", 2), ("LatentBE", 1)]
     assert section.rows[1].mean("nll") == pytest.approx(student.metrics["nll"], rel=1e-5)
+
+
+def test_runs_from_python_are_told_apart_by_what_has_no_name(tmp_path: Path) -> None:
+    """Networks of one class, tensors and own functions: they were one row, as if they were seeds."""
+    torch.manual_seed(0)
+    x, y = torch.rand(60, 5), torch.arange(60) % 3
+
+    def net(width: int = 8, act: type[torch.nn.Module] = torch.nn.ReLU) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(5, width), act(), torch.nn.Linear(width, 3))
+
+    def run(name: str, net: torch.nn.Module, x: torch.Tensor = x, y: torch.Tensor = y, **given: Any) -> None:
+        given = {"method": "supervised", "test": (x, y), "epochs": 1, "device": "cpu"} | given
+        onefold.distill(None, net, (x, y), out=tmp_path / name, **given)
+
+    run("a", net())
+    run("again", net(), seed=1)
+    run("wide", net(16))
+    run("tanh", net(act=torch.nn.Tanh))
+    run("adam", net(), optimizer=lambda groups: torch.optim.AdamW(groups, lr=1e-3))
+    run("data", net(), x[:40] + 1, y[:40])
+    _, (section,) = report([tmp_path], tmp_path / "report.md", format="md")
+    labels = {row.label.removeprefix("single network "): row.networks for row in section.rows}
+    assert labels == {
+        "(data A, layers A, 75 parameters, SGD)": 2,
+        "(data A, layers C, 147 parameters, SGD)": 1,
+        "(data A, layers B, 75 parameters, SGD)": 1,
+        "(data A, layers A, 75 parameters, AdamW)": 1,
+        "(data B, layers A, 75 parameters, SGD)": 1,
+    }
+    assert "40 to 60 test examples" in (tmp_path / "report.md").read_text()
 
 
 def test_names_are_escaped(tmp_path: Path, write: WriteRun) -> None:

@@ -23,7 +23,7 @@ Line = tuple[str, Sequence[tuple[str, str]]]  # a label, and a mean and a standa
 
 def section_table(section: Section, width: int) -> Table:
     """A table of a report."""
-    title = f"{section.title}: {section.rows[0].examples:,} test examples"
+    title = f"{section.title}: {section.examples} test examples"
     rows = [(row.label, [cell(row, column) for column in section.columns]) for row in section.rows]
     return fitting(title, "network", headings(section.columns), rows, width)
 

@@ -25,7 +25,7 @@ def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
         return []
     first = teachers[0]
     for other in teachers[1:]:
-        if other.setting != first.setting:
+        if recipe_of(other) != recipe_of(first):
             raise ValueError(
                 f"{other.paths[0]} and {first.paths[0]}: expected teachers of one ensemble side by side, got another "
                 "recipe"
@@ -57,6 +57,11 @@ def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
         )
         for m in range(1, len(teachers) + 1)
     ]
+
+
+def recipe_of(answer: Answers) -> dict[str, Any]:
+    """The settings, except for what belongs to the network: teachers may have different ones."""
+    return {name: value for name, value in answer.setting.items() if name not in ("layers", "parameters")}
 
 
 def in_a_row(teachers: Sequence[Answers], notes: list[str]) -> Sequence[Answers]:

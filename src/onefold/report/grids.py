@@ -22,7 +22,7 @@ def grids(section: Section) -> list[Grid]:
 
 
 def results(section: Section) -> Grid:
-    caption = f"{section.rows[0].examples:,} test examples."
+    caption = f"{section.examples} test examples."
     if max(row.networks for row in section.rows) > 1:
         caption += " Mean and standard deviation over the networks of a row."
     if any(answer.compact for row in section.rows for answer in row.answers):

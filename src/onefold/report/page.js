@@ -1,11 +1,11 @@
 "use strict";
-// Tables sort by a click on a heading: numbers by size, names by letters, a second click the other way.
+// A click on a heading sorts the table: numbers by value, names alphabetically; a second click reverses the order.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[0].cells];
   const first = [...body.rows];
   heads.forEach((head, column) => {
-    // Over the heading, whose words stay where they are: what a button says is not printed at the top of a page.
+    // The button overlays the heading and has no text itself: browsers do not repeat a button's text when printing.
     const button = document.createElement("button");
     button.type = "button";
     button.title = "sort by this column";
@@ -26,9 +26,9 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
-// What is folded away on the screen is printed.
+// Print collapsed parts, too.
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => (each.open = true)));
-// What is folded away opens for who comes to it from the contents.
+// Open a collapsed part when it is reached by a link from the contents.
 const opened = () => {
   const target = location.hash && document.getElementById(location.hash.slice(1));
   if (target instanceof HTMLDetailsElement) target.open = true;

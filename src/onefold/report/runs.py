@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -173,9 +174,7 @@ def setting_of(recipe: dict[str, Any], about: dict[str, Any], names: dict[str, s
     the same data or network under two names counts as the same.
     """
     if about.get("kind") == "python" or recipe.get("source") == "python":
-        record = dictionary_leaves(recipe)
-        record |= {"data.source": "data given in Python", "members": about.get("taught_by") or about.get("members", 1)}
-        record |= {"distill.method": about.get("method"), "distill.perturbation": about.get("perturbation")}
+        record = from_python(dictionary_leaves(recipe), about)
     else:
         record = leaves(from_dict(recipe))
         if place := about.get("data_place"):
@@ -185,6 +184,24 @@ def setting_of(recipe: dict[str, Any], about: dict[str, Any], names: dict[str, s
             record["network"] = names.setdefault(f"{content}:{made_by(name)}", name)
             record["network file"] = content[:8]  # tells versions of the file apart
     return {name: value for name, value in record.items() if name not in REPEATED}, int(record.get("seed", 0))
+
+
+def from_python(record: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run from Python. What has no name of its own, such as tensors or a network's layers, is known
+    by a short hash."""
+    glances = {name: [row[0] for row in rows] for name, rows in (about.get("glances") or {}).items()}
+    data = {name: record.pop(name) for name in list(record) if name.startswith("splits.")}
+    given = {name: print.partition(":")[2][:8] for name, print in (about.get("given") or {}).items()}
+    found = {"data": hashed(f"{data} {glances}"), "layers": given.pop("network", None)}
+    found |= {f"own {name}": print for name, print in given.items()}
+    found |= {"parameters": about.get("parameters"), "optimizer": (about.get("optimizer") or {}).get("class")}
+    found |= {"data.source": "data given in Python", "members": about.get("taught_by") or about.get("members", 1)}
+    found |= {"distill.method": about.get("method"), "distill.perturbation": about.get("perturbation")}
+    return record | found
+
+
+def hashed(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def reached(folder: RunFolder, about: dict[str, Any]) -> str:

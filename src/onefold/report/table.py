@@ -81,6 +81,12 @@ class Section:
         return f"{self.data}, {self.network}"
 
     @property
+    def examples(self) -> str:
+        """How many test examples the rows are about."""
+        counts = sorted({row.examples for row in self.rows})
+        return f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+
+    @property
     def slug(self) -> str:
         """The title in a form for file names and anchors."""
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
@@ -159,12 +165,35 @@ def distinct(firsts: Sequence[Answers]) -> list[str]:
         same = [other for other in firsts if other.label == answer.label]
         differing = {n for n, v in answer.setting.items() if any(o.setting.get(n) != v for o in same)}
         names = [n for n in answer.setting if n in differing or n.partition("'")[0] == TOLD]
-        detail = ", ".join(
-            f"{answer.setting[name]} teachers" if name == "members" else f"{name} {answer.setting[name]}"
-            for name in names
-        )
+        detail = ", ".join(of_setting(name, answer, same) for name in telling(names, same))
         labels.append(f"{answer.label} ({detail})" if detail else answer.label)
     return labels
+
+
+def telling(names: Sequence[str], answers: Sequence[Answers]) -> list[str]:
+    """Without the settings that say the same as another one, in a worse way."""
+    kinds = {name: len({repr(answer.setting.get(name)) for answer in answers}) for name in ("layers", "parameters")}
+    worse = {"layers"} if kinds["layers"] == kinds["parameters"] else set[str]()
+    worse |= {"optim.lr", "optim.weight_decay"} if "optimizer" in names else set()  # None: the optimizer's own
+    return [name for name in names if name not in worse]
+
+
+def of_setting(name: str, answer: Answers, all_answers: Sequence[Answers]) -> str:
+    """A setting as part of a label; what is known by a hash alone gets a letter instead."""
+    value = answer.setting[name]
+    if name == "members":
+        return f"{value} teachers"
+    if name in ("data", "layers") or name.startswith("own "):
+        known = list(dict.fromkeys(other.setting.get(name) for other in all_answers))
+        return f"{name} {letter(known.index(value))}"
+    if name in ("parameters", "optimizer"):
+        return f"{value:,} parameters" if isinstance(value, int) else str(value)
+    return f"{name} {value}"
+
+
+def letter(number: int) -> str:
+    """A, B, ..., Z, A2, B2, ..."""
+    return chr(ord("A") + number % 26) + (str(number // 26 + 1) if number >= 26 else "")
 
 
 def row_of(label: str, answers: Sequence[Answers]) -> Row:

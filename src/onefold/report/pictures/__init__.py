@@ -1,4 +1,5 @@
-"""The pictures of a section; matplotlib is loaded with this package, when there is something to draw."""
+"""The pictures of a section. Importing this package imports matplotlib, so do that only when there is something to
+draw."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ __all__ = ["Picture", "pictures", "unfinished_pictures"]
 
 
 def pictures(section: Section) -> list[Picture]:
-    """Those that there are numbers for, the most telling first. A row looks the same in all of them."""
+    """All pictures for which there are numbers, the most informative first. A row looks the same in all of them."""
     styles = styles_of((row.label, row.first) for row in section.rows)
     made = [
         cost_picture(section, styles),

@@ -1,4 +1,4 @@
-"""The axes of a panel, and what is drawn on them."""
+"""The axes of a panel, and lines on them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from onefold.report.pictures.picture import Palette
 from onefold.report.pictures.style import Style
 
 LEFT, RIGHT, BOTTOM, TOP = 0.75, 0.12, 0.5, 0.1  # inches around the axes, whatever the size of a panel
-FIGURES = 4  # of a number beside an axis: there is room for no more
-DECADES = 100  # from the lowest to the highest: beyond, decimals that fit the one say nothing of the other
+FIGURES = 4  # significant digits of a tick label: there is no room for more
+DECADES = 100  # ratio of largest to smallest beyond which a common number of decimals does not suit both
 
 
 class Even(Formatter):
-    """Numbers beside an axis, all with as many decimals as the one that needs most."""
+    """Tick labels that all have as many decimals as the one that needs most."""
 
     def __call__(self, value: float, pos: int | None = None) -> str:
         del pos
@@ -38,14 +38,14 @@ class Even(Formatter):
 
 
 def signed(text: str) -> str:
-    """With a minus as wide as a plus, and no minus before zero."""
+    """Uses a minus sign that is as wide as a plus, and none before zero."""
     return text.lstrip("-") if not text.strip("-0.") else text.replace("-", "\u2212")
 
 
 def margins(
     figure: FigureBase, left: float = LEFT, right: float = RIGHT, bottom: float = BOTTOM, top: float = TOP
 ) -> dict[str, Any]:
-    """Inches as parts of a panel; more of them where text is larger than 10 points."""
+    """Converts inches to fractions of a panel; scaled up if the text is larger than 10 points."""
     width, height = (side / (rcParams["font.size"] / 10) for side in inches(figure))
     return {"left": left / width, "right": 1 - right / width, "bottom": bottom / height, "top": 1 - top / height}
 
@@ -56,7 +56,7 @@ def inches(figure: FigureBase) -> tuple[float, float]:
 
 
 def one_axes(figure: FigureBase, xlabel: str, ylabel: str, **around: float) -> Axes:
-    """The axes of a panel that has one; `around` are inches on some side."""
+    """The axes of a panel that has only one; `around` are margins in inches."""
     axes: Axes = figure.subplots(gridspec_kw=margins(figure, **around))
     plain(axes)
     axes.set(xlabel=xlabel, ylabel=ylabel)
@@ -70,7 +70,7 @@ def plain(axes: Axes) -> None:
 
 
 def line_of(style: Style, palette: Palette, x: Sequence[float] = (), y: Sequence[float] = ()) -> Line2D:
-    """A row's line, in a panel or, without points, in a legend."""
+    """A row's line in a panel, or, without points, in a legend."""
     colour = palette.of(style)
     return Line2D(
         x,
@@ -83,12 +83,12 @@ def line_of(style: Style, palette: Palette, x: Sequence[float] = (), y: Sequence
         markersize=style.size,
         markerfacecolor="none" if style.hollow else colour,
         markeredgewidth=0.8 if style.hollow else 0,
-        zorder=2 + style.width / 10,  # the widest in front
+        zorder=2 + style.width / 10,  # the widest line in front
     )
 
 
 def line(axes: Axes, palette: Palette, style: Style, x: Sequence[float], y: Sequence[float], **looks: Any) -> None:
-    """A row's line in its style, or with some other looks."""
+    """Draws a row's line in its style, with `looks` overriding some of it."""
     drawn = line_of(style, palette, x, y)
     drawn.set(**looks)
     axes.add_line(drawn)
@@ -96,7 +96,7 @@ def line(axes: Axes, palette: Palette, style: Style, x: Sequence[float], y: Sequ
 
 
 def logarithmic(axes: Axes, spread: float) -> None:
-    """The values from the bottom up; `spread` is how many times the lowest the highest is."""
+    """Makes the y axis logarithmic; `spread` is the ratio of the highest value to the lowest."""
     axes.set_yscale("log")
     subs = (1, 1.5, 2, 3, 5, 7) if spread < 10 else (1, 2, 5) if spread < 100 else (1,)
     axes.yaxis.set_major_locator(LogLocator(subs=subs))

@@ -1,4 +1,4 @@
-"""Metrics of corrupted images, by severity."""
+"""Metrics on corrupted images, by severity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LESS = "less the single network's"
 
 
 def corruption_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
-    """Accuracy, NLL and ECE against severity; severity 0 are the clean test images."""
+    """Accuracy, NLL and ECE against severity; severity 0 is the clean test images."""
     rows = [row for row in section.rows if measured(row)]
     if not rows:
         return None
@@ -30,7 +30,7 @@ def corruption_picture(section: Section, styles: dict[str, Style]) -> Picture | 
         "Means over the corruptions of the benchmark, and over the networks of a row. Severity 0: the clean images."
     )
     if single is not None:
-        # What corruption takes from all of them is many times what lies between them.
+        # Corruption costs all of them many times as much as they differ, so show the difference.
         lines = {row.label: less(by_severity(row, accuracy), single) for row in rows}
         panels[0] = panel(accuracy, lines, styles, LESS)
         told = ", ".join(f"{value:.{accuracy.digits}f}" for _, value in single)
@@ -49,7 +49,7 @@ def by_severity(row: Row, column: Column) -> Points:
 
 
 def less(points: Points, others: Points) -> Points:
-    """Where both have been measured."""
+    """The differences, at severities where both have been measured."""
     known = dict(others)
     return [(x, y - known[x]) for x, y in points if x in known]
 

@@ -1,4 +1,4 @@
-"""Accuracy and likelihood against passes per image: what an ensemble costs, and what is left of it in one pass."""
+"""Accuracy and likelihood against passes per image: what an ensemble costs, and how much of it one pass keeps."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from onefold.report.pictures.style import ENSEMBLE, SINGLE, Style, styles_of
 from onefold.report.table import COLUMNS, Column, Row, Section
 
 PASSES = "passes per image"
-NAMES = 1.9, 22  # inches for the names of the lines, and letters that fit into one line there
-FOLDED = 1.2, 13  # the same where a name may take two lines
-LARGE, LETTERS = (4.36, 3.8), 16.5  # inches of a panel, and points, of what can be read on a phone
-AROUND = 0.06  # of the range of the values, above and below
+NAMES = 1.9, 22  # inches for the names of the lines, and characters that fit on one line there
+FOLDED = 1.2, 13  # the same if a name may take two lines
+LARGE, LETTERS = (4.36, 3.8), 16.5  # size of a panel in inches, and of text in points, that is legible on a phone
+AROUND = 0.06  # margin above and below, as a fraction of the range of the values
 
 
 @dataclass(frozen=True)
 class Point:
-    """A row at its cost."""
+    """The value of a row, and its cost."""
 
     passes: int
     value: float
@@ -39,7 +39,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a panel shows: ensembles of growing size, a line for each folder of teachers, and students by name."""
+    """The content of a panel: ensembles of growing size, one line per folder of teachers, and students by name."""
 
     column: Column
     ensembles: tuple[tuple[Point, ...], ...]
@@ -58,7 +58,7 @@ class Drawing:
 
 
 def cost_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
-    """A panel for the accuracy and one for the likelihood, where there is an ensemble."""
+    """A panel for the accuracy and one for the likelihood; None if there is no ensemble."""
     panels = []
     for column in columns([section]):
         drawing = drawing_of(section, column, styles)
@@ -74,8 +74,8 @@ def cost_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
 
 
 def side_by_side(titled: Sequence[tuple[str, Section]]) -> Picture | None:
-    """The likelihood of several data sets, each with a title of its own, and of those students that all of them have:
-    large letters, for a picture that is shown small."""
+    """The likelihood on several data sets, a titled panel each, with the students that all of them have. In large
+    letters, for a picture that is shown small."""
     if len(titled) < 2:
         return None
     sections = [section for _, section in titled]
@@ -93,7 +93,7 @@ def side_by_side(titled: Sequence[tuple[str, Section]]) -> Picture | None:
 
 
 def columns(sections: Sequence[Section]) -> tuple[Column, Column]:
-    """Accuracy, and cNLL where every row has it, else NLL."""
+    """Accuracy, and cNLL if every row has it, else NLL."""
     accuracy, nll, _, cnll, *_ = COLUMNS
     every = [row for section in sections for row in (*section.rows, *section.sizes)]
     return accuracy, cnll if all(row.mean(cnll.key) is not None for row in every) else nll
@@ -108,7 +108,7 @@ def drawing_of(
 
 
 def lines_of(section: Section, column: Column) -> tuple[tuple[Point, ...], ...]:
-    """Of each folder of teachers the mean single network, and the ensembles of the first two and more."""
+    """For each folder of teachers, the mean of the single networks, and the ensembles of the first 2, 3, ..."""
     together: dict[str, list[Row]] = {}
     for row in section.sizes or section.of_kind("ensemble"):
         if row.first.members > 1:
@@ -160,7 +160,7 @@ def draw(drawing: Drawing, figure: FigureBase, palette: Palette, room: tuple[flo
 
 
 def marked(axes: Axes, palette: Palette, style: Style, p: Point) -> None:
-    """The mark of a row, and a bar as long as its deviation both ways."""
+    """Draws the marker of a row, with an error bar of one deviation each way."""
     if p.deviation:
         line(axes, palette, style.bare, [p.passes] * 2, p.ends, linewidth=1.0, linestyle="-", alpha=0.7)
     size = 1.5 * style.size * rcParams["font.size"] / 10

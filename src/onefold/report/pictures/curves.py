@@ -1,4 +1,4 @@
-"""Curves over the epochs of training: learning, diversity, and what perturbations change."""
+"""Curves over the epochs of training: losses and metrics, diversity, and what perturbations change."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ TRAIN_DIV, HELD_OUT = (
     (("Div on test images", "test_div"), ("Div on validation images", "val_div")),
 )
 CHANGES = (("change in TDiv", "tdiv_change"), ("change in SDiv", "sdiv_change"))
-LOGARITHMIC = {ERROR, NLL, TRAIN_DIV, *(title for title, _ in HELD_OUT)}  # what they end at is told apart there only
-WINDOW = 5  # points of a running median
-PALE = 0.15  # the curve itself, behind it
+LOGARITHMIC = {ERROR, NLL, TRAIN_DIV, *(title for title, _ in HELD_OUT)}  # only this separates their final values
+WINDOW = 5  # points of the running median
+PALE = 0.15  # opacity of the unsmoothed curve behind it
 SMOOTHED = f"Lines are running medians over {WINDOW} points; pale behind them is what was logged."
 
 
 def learning_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
-    """Losses of different methods are different things: only the validation split compares them."""
+    """Training losses of different methods cannot be compared, so they get separate panels, or none."""
     losses = by_method(logged(section.rows, "train", "loss"), {row.label: row.first for row in section.rows})
     curves = {title: as_shown(title, logged(section.rows, kind, key)) for title, kind, key in COMPARED}
     caption = f"Means over the networks of a row. {SMOOTHED} "
@@ -47,7 +47,7 @@ def learning_picture(section: Section, styles: dict[str, Style]) -> Picture | No
 
 
 def unfinished_pictures(runs: Sequence[Unfinished]) -> list[Picture]:
-    """The learning curves of runs that are still to be finished, a picture for each data set and network."""
+    """The learning curves of unfinished runs, a picture for each data set and network."""
     pictures = []
     for number, title in enumerate(dict.fromkeys(run.title for run in runs)):
         own = dict(labelled([run for run in runs if run.title == title]))
@@ -82,7 +82,7 @@ def perturbation_picture(section: Section, styles: dict[str, Style]) -> Picture 
 
 
 def logged(rows: Sequence[Row], kind: str, key: str) -> Lines:
-    """The curve of every row that has one; a single point is none."""
+    """The curve of every row that has one of at least two points."""
     found = {row.label: curve(row, kind, key) for row in rows}
     return {label: points for label, points in found.items() if len(points) > 1}
 
@@ -93,7 +93,7 @@ def going(runs: Mapping[str, Unfinished], kind: str, key: str) -> Lines:
 
 
 def by_method(lines: Lines, rows: Mapping[str, Drawn]) -> dict[str, Lines]:
-    """Training losses of one method in one panel each; that of a single network is a cross-entropy."""
+    """Training losses, with a panel for each method and one for single networks, whose loss is the cross-entropy."""
     found: dict[str, Lines] = {}
     for label, points in lines.items():
         one = rows[label]
@@ -103,14 +103,14 @@ def by_method(lines: Lines, rows: Mapping[str, Drawn]) -> dict[str, Lines]:
 
 
 def as_shown(title: str, lines: Lines) -> Lines:
-    """An accuracy as an error in percent."""
+    """Converts accuracies to errors in percent."""
     if title != ERROR:
         return lines
     return {label: [(x, 100 - 100 * y) for x, y in points] for label, points in lines.items()}
 
 
 def picture(name: str, title: str, caption: str, curves: dict[str, Lines], styles: dict[str, Style]) -> Picture | None:
-    """A panel for each title that has lines, and a legend of all that are drawn; None without any."""
+    """A panel for each title that has lines, with a legend of all lines; None if there are none."""
     styles = {label: style.bare for label, style in styles.items()}
     titled = [(heading, lines) for heading, lines in curves.items() if lines]
     columns = 2 if len(titled) in (1, 2, 4) else 3
@@ -140,7 +140,7 @@ def draw(title: str, lines: Lines, styles: dict[str, Style], figure: FigureBase,
 
 
 def smoothed(points: Points) -> Points:
-    """The median of each value and its neighbours: of fewer at the ends, so that the first and the last stay."""
+    """A running median, over fewer points near the ends, so that the first and the last value are kept."""
     count = len(points)
     if count <= WINDOW:
         return points

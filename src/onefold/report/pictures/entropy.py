@@ -15,14 +15,13 @@ from onefold.report.pictures.style import Style
 from onefold.report.table import Row, Section
 
 INSIDE, OUTSIDE = Style("s0"), Style("s1", (3, 1.2))
-THIN, PALE = 0.5, 0.6  # the lines of test images: so many times as wide, and as dense
-LEAST, DECADES = 0.1, 1000  # percent, at the foot of a histogram, and how many times that its top is
+THIN, PALE = 0.5, 0.6  # relative width and opacity of the lines for test images
+LEAST, DECADES = 0.1, 1000  # percent at the bottom of a histogram, and the ratio of its top to that
 Pair = tuple[Histogram, Histogram]  # in and out of distribution
 
 
 def entropy_pictures(section: Section, styles: dict[str, Style]) -> list[Picture]:
-    """All rows in one panel for each set of another distribution; and the paper's histograms, of the rows that a
-    report is about."""
+    """A panel with all rows for each out-of-distribution set; and histograms like the paper's, for the main rows."""
     measured = [a.measurements.ood for row in section.rows for a in row.answers if a.measurements.ood is not None]
     if not measured:
         return []
@@ -71,7 +70,7 @@ def histograms(section: Section, names: Sequence[str], inside: str) -> Picture:
 
 
 def of_note(rows: Sequence[Row]) -> list[Row]:
-    """A single network, the largest ensemble and what onefold does by itself, or else the best of the students."""
+    """The main rows: a single network, the largest ensemble, and the default student, or else the best student."""
     singles, ensembles, students = (
         [row for row in rows if row.first.kind == kind] for kind in ("single", "ensemble", "student")
     )
@@ -81,7 +80,7 @@ def of_note(rows: Sequence[Row]) -> list[Row]:
 
 
 def pair(row: Row, name: str) -> Pair | None:
-    """The networks of a row taken together; those whose bins differ from the first's are left out."""
+    """Histograms over the networks of a row together; those whose bins differ from the first one's are left out."""
     found = [(one, each) for a in row.answers if (one := a.measurements.ood) for each in one.sets if each.name == name]
     if not found:
         return None
@@ -100,13 +99,13 @@ def added(each: Sequence[Histogram]) -> Histogram:
 
 
 def middle(histogram: Histogram) -> float:
-    """The mean, from the middles of the bins."""
+    """The mean, from the centres of the bins."""
     middles = [(low + high) / 2 for low, high in zip(histogram.edges, histogram.edges[1:], strict=False)]
     return sum(m * c for m, c in zip(middles, histogram.counts, strict=True)) / sum(histogram.counts)
 
 
 def shares_above(histogram: Histogram) -> list[float]:
-    """At each edge, the percentage of images that are above it."""
+    """For each bin edge, the percentage of images above it."""
     total = sum(histogram.counts)
     return [100 * sum(histogram.counts[k:]) / total for k in range(len(histogram.edges))]
 

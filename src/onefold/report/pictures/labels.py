@@ -1,4 +1,4 @@
-"""Names beside the ends of lines: a mark, a name, and a thin line from where it belongs."""
+"""Labels at the ends of lines: a marker, a name, and a thin line that leads to it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from onefold.report.pictures.axes import line_of
 from onefold.report.pictures.picture import Palette
 from onefold.report.pictures.style import Style
 
-LEADING = 1.2  # of a line of text, in its size
-MARK, NAME = 13.0, 21.0  # points right of the axes, at a text size of 10
+LEADING = 1.2  # line height, relative to the text size
+MARK, NAME = 13.0, 21.0  # positions in points right of the axes, at a text size of 10
 
 
 @dataclass(frozen=True)
 class Label:
-    """A name, the mark before it, and the point that it is the name of."""
+    """A name, the marker before it, and the point that it labels."""
 
     name: str
     style: Style
@@ -28,8 +28,8 @@ class Label:
 
 
 def beside(axes: Axes, palette: Palette, labels: Sequence[Label], most: int) -> None:
-    """The names in a column right of the axes, each as near to its height as the others let it; names of more than so
-    many letters take two lines. The axes are linear, and have their limits."""
+    """Puts the names in a column right of the axes, each as close to its height as the others allow. Names of more than
+    `most` letters take two lines. The axes must be linear, with their limits already set."""
     labels = sorted(labels, key=lambda label: label.y)
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     across, up = (right - left) / points(axes.bbox.width, axes), (high - low) / points(axes.bbox.height, axes)
@@ -50,7 +50,7 @@ def beside(axes: Axes, palette: Palette, labels: Sequence[Label], most: int) -> 
 
 
 def aside(axes: Axes, palette: Palette, label: Label) -> None:
-    """A name right of a point."""
+    """Puts a name to the right of a point."""
     size = rcParams["font.size"]
     looks = {"fontsize": 0.9 * size, "color": palette.ink, "va": "center", "textcoords": "offset points"}
     axes.annotate(label.name, (label.x, label.y), xytext=(0.8 * size, 0.2 * size), **looks)
@@ -61,15 +61,15 @@ def points(pixels: float, axes: Axes) -> float:
 
 
 def folded(name: str, most: int) -> str:
-    """In two lines, broken before the last part that a plus adds, where it is too long for one."""
+    """Breaks a name that is too long for one line into two, before its last "+"."""
     first, plus, rest = name.rpartition(" + ")
     return f"{first}\n+ {rest}" if plus and len(name) > most else name
 
 
 def apart(wanted: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
-    """Places as near to the wanted ones as may be, by their squares, where nothing overlaps; `wanted` ascend."""
-    middles = [sum(heights[:k]) + heights[k] / 2 for k in range(len(heights))]  # of a pile that begins at zero
-    groups: list[tuple[float, int]] = []  # where piles begin, and how many they hold
+    """Positions without overlap that are closest to the wanted ones, in least squares; `wanted` must be ascending."""
+    middles = [sum(heights[:k]) + heights[k] / 2 for k in range(len(heights))]  # in a stack that starts at zero
+    groups: list[tuple[float, int]] = []  # where stacks start, and how many labels they contain
     for place, middle in zip(wanted, middles, strict=True):
         start, count = place - middle, 1
         while groups and groups[-1][0] > start:

@@ -17,13 +17,13 @@ from onefold.report.pictures.picture import SIZES, Palette, Panel, Picture
 from onefold.report.table import Row, Section
 
 SIZE = (SIZES[4][0], 2.9)
-LEAST = 0.1  # percent of the answers, at the foot of their axis
-FEW = 10  # answers in a bin, below which its bar is drawn pale
-HALVES, NAMED = [0, 0.5, 1], ["0.0", "0.5", "1.0"]  # with quarters between them
+LEAST = 0.1  # percent of the predictions, at the bottom of their axis
+FEW = 10  # bins with fewer predictions are drawn pale
+HALVES, NAMED = [0, 0.5, 1], ["0.0", "0.5", "1.0"]  # labelled ticks; there are unlabelled ones at the quarters
 
 
 def reliability_picture(section: Section) -> Picture:
-    """A panel for each row, and a second one where there is a temperature."""
+    """A panel for each row, and a second one if there is a temperature."""
     panels = []
     for row in section.rows:
         panels.append(panel(row, row.before, "", "ece"))
@@ -47,7 +47,7 @@ def panel(row: Row, bins: Reliability, temperature: str, key: str) -> Panel:
 
 
 def draw(figure: FigureBase, palette: Palette, bins: Reliability) -> None:
-    """Accuracy against confidence in each bin, and how many of the answers fall into it."""
+    """Accuracy against confidence in each bin, and the share of predictions in each bin."""
     around = margins(figure, left=0.62, right=0.13)
     upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw=around | {"hspace": 0.14, "height_ratios": [3, 1]})
     draw_gaps(upper, palette, bins)
@@ -57,7 +57,7 @@ def draw(figure: FigureBase, palette: Palette, bins: Reliability) -> None:
 
 
 def draw_gaps(axes: Axes, palette: Palette, bins: Reliability) -> None:
-    """Bars as high as the accuracy, and the way from there to the confidence."""
+    """Bars up to the accuracy, and the gap from there to the confidence."""
     width = 1 / len(bins.count)
     entries = filled(bins)
     for weight, chosen in (
@@ -81,7 +81,7 @@ def draw_gaps(axes: Axes, palette: Palette, bins: Reliability) -> None:
 
 
 def draw_shares(axes: Axes, palette: Palette, bins: Reliability) -> None:
-    """The share of the answers in each bin, in percent."""
+    """The share of the predictions in each bin, in percent."""
     width = 1 / len(bins.count)
     total = int(bins.count.sum())
     middles = [(index + 0.5) * width for index in range(len(bins.count))]
@@ -96,7 +96,7 @@ def draw_shares(axes: Axes, palette: Palette, bins: Reliability) -> None:
 
 
 def bars(axes: Axes, middles: list[float], lows: list[float], highs: list[float], width: float, **looks: Any) -> None:
-    """Bars as one drawn thing: each of matplotlib's own takes it a millisecond."""
+    """Draws bars as a single collection: each of matplotlib's own bars takes a millisecond."""
     half = width / 2
     corners = [
         [(x - half, low), (x + half, low), (x + half, high), (x - half, high)]
@@ -106,13 +106,13 @@ def bars(axes: Axes, middles: list[float], lows: list[float], highs: list[float]
 
 
 def filled(bins: Reliability) -> list[tuple[int, float, float]]:
-    """Index, confidence and accuracy of the bins that hold answers."""
+    """Index, confidence and accuracy of the bins that are not empty."""
     pairs = zip(bins.confidence.tolist(), bins.accuracy.tolist(), strict=True)
     return [(index, c, a) for index, (c, a) in enumerate(pairs) if not math.isnan(c)]
 
 
 def described(bins: Reliability, name: str) -> str:
-    """What the picture shows, in words."""
+    """A description of the picture in words, for screen readers."""
     count = bins.count.tolist()
     total = sum(count)
     widest = max(filled(bins), key=lambda entry: abs(entry[1] - entry[2]) * count[entry[0]])

@@ -1,4 +1,4 @@
-"""Pictures as elements of a page, and as SVG and PDF files in the paper's layout."""
+"""Renders pictures as elements of a page, and as SVG and PDF files."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from onefold.report.pictures.picture import COLOURS, ON_PAGE, PRINTED, Palette, 
 from onefold.report.pictures.style import Style
 from onefold.run import write_aside
 
-UNDATED = {"svg": "Date", "pdf": "CreationDate"}  # what would make two files of one drawing differ
-SCALE = 1.4 / 16  # of a page: its letters for each point of a drawing, and no more, so that all text has one size
-TITLE = 0.26  # inches for that of a panel
-LINES = 0.24  # inches that a line of a legend takes
-TEXT = 9.0  # points, of legends
-SWATCH = 36.0  # points: long enough to show a dash on both sides of the mark
+UNDATED = {"svg": "Date", "pdf": "CreationDate"}  # metadata that would make two files of the same drawing differ
+SCALE = 1.4 / 16  # rem on a page per point of a drawing, as an upper limit, so that all text has the same size
+TITLE = 0.26  # inches for the title of a panel
+LINES = 0.24  # inches for a line of the legend
+TEXT = 9.0  # text size of legends, in points
+SWATCH = 36.0  # points: long enough to show a dash on both sides of the marker
 
 
 def rc(palette: Palette, salt: str, text: float = 10.0) -> dict[Any, Any]:
     return {
         "svg.fonttype": "none",  # text stays text
-        "svg.hashsalt": salt,  # the same drawing twice is the same file
+        "svg.hashsalt": salt,  # makes output reproducible
         "pdf.fonttype": 42,
         "font.family": "sans-serif",
         "font.size": text,
@@ -45,7 +45,7 @@ def rc(palette: Palette, salt: str, text: float = 10.0) -> dict[Any, Any]:
 
 
 def panel_svg(panel: Panel, prefix: str) -> str:
-    """A panel as an element: `prefix` begins every name in it, so that no two drawings of a page share one."""
+    """A panel as an SVG element; all ids in it start with `prefix`, so that they are unique on the page."""
     with matplotlib.rc_context(rc(ON_PAGE, prefix)):
         figure = Figure(figsize=panel.size)
         figure.patch.set_alpha(0)
@@ -56,7 +56,7 @@ def panel_svg(panel: Panel, prefix: str) -> str:
 
 
 def embedded(svg: str, description: str, prefix: str) -> str:
-    """matplotlib's file as an element: no prolog, no metadata, no size of its own, nothing that names a server."""
+    """Turns matplotlib's file into an element: no prolog, no metadata, no fixed size, no external references."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
@@ -80,8 +80,8 @@ def escaped(text: str) -> str:
 
 
 def swatch_svg(style: Style) -> str:
-    """An entry of a legend on a page; what it stands for is written beside it. Its lengths are those of the drawings,
-    in points, and its mark is matplotlib's own."""
+    """The line and marker of a legend entry on a page, without its text. Lengths are in points, as in the drawings, and
+    the marker is matplotlib's."""
     drawn = []
     if style.dashes is not None:
         pattern = " ".join(f"{style.width * length:g}" for length in style.dashes)
@@ -101,7 +101,7 @@ def swatch_svg(style: Style) -> str:
 
 
 def mark(style: Style) -> str:
-    """The outline of a mark in the middle of a swatch."""
+    """The outline of a marker in the middle of a swatch, as an SVG path."""
     marker = MarkerStyle(style.marker)
     outline = marker.get_path().transformed(marker.get_transform() + Affine2D().scale(style.size, -style.size))
     letters = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outline.CURVE4: "C"}
@@ -116,7 +116,7 @@ def mark(style: Style) -> str:
 
 
 def save_picture(picture: Picture, folder: Path, endings: Sequence[str] = ("svg", "pdf")) -> list[Path]:
-    """The picture as SVG and as PDF, its panels in rows, its legend below them."""
+    """Saves the picture as SVG and PDF, with its panels in rows and its legend below them."""
     text = picture.text
     columns = min(picture.columns, len(picture.panels))
     rows = math.ceil(len(picture.panels) / columns)

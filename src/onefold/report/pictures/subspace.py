@@ -17,18 +17,18 @@ from onefold.report.pictures.picture import SIZES, Palette, Panel, Picture
 from onefold.report.pictures.style import Style
 from onefold.report.table import Section
 
-PANELS = (("train", "error"), ("test", "error"), ("test", "nll"), ("train", "nll"))  # the paper's three, and one more
+PANELS = (("train", "error"), ("test", "error"), ("test", "nll"), ("train", "nll"))  # the paper has the first three
 TITLES = {"error": "error, %", "nll": "NLL"}
 REESTIMATED = " (BatchNorm re-estimated)"
 MIDDLE = 0.5
 AVERAGES = ("average of the two", "average of all members, beside the line")
-LEVELS = 12  # of a contour picture
+LEVELS = 12  # of a contour plot
 Measured = dict[str, Subspace]
 
 
 @dataclass(frozen=True)
 class Line:
-    """Values along the line, and that of the average of all members; with more than two it does not lie on the line."""
+    """Values along the line, and at the average of all members, which is off the line if there are more than two."""
 
     t: list[float]
     values: list[float]
@@ -37,7 +37,7 @@ class Line:
 
 
 def subspace_pictures(section: Section, styles: dict[str, Style]) -> list[Picture]:
-    """Error and NLL along the line, as trained and with BatchNorm's statistics estimated again; a seed for each row."""
+    """Error and NLL along the line, as trained and with BatchNorm's statistics re-estimated; one seed per row."""
     measured = first_of(section)
     pictures = []
     for reestimated, suffix in ((False, ""), (True, REESTIMATED)):
@@ -92,7 +92,7 @@ def panel(measured: Measured, split: str, key: str, reestimated: bool, styles: d
 
 
 def finite(values: Iterable[float]) -> list[float]:
-    """Far from the members a network may answer with numbers that are none."""
+    """The finite values: far from the members, a network may produce NaN or infinity."""
     return [value for value in values if math.isfinite(value)]
 
 
@@ -107,12 +107,12 @@ def draw(title: str, lines: dict[str, Line], styles: dict[str, Style], figure: F
 
 
 def star(colour: str, hollow: bool) -> Style:
-    """The average of all members."""
+    """The marker for the average of all members."""
     return Style(colour, None, "*", size=11, hollow=hollow)
 
 
 def plane_pictures(section: Section) -> list[Picture]:
-    """A contour picture for each row that has a plane."""
+    """A contour plot for each row that has a plane."""
     pictures = []
     for number, (label, one) in enumerate(first_of(section).items()):
         if one.plane is None:
@@ -123,7 +123,7 @@ def plane_pictures(section: Section) -> list[Picture]:
             scaled = [[scale * value for value in row] for row in values]
             known = finite(value for row in scaled for value in row)
             if len(set(known)) < 2:
-                continue  # there is nothing between which lines could be drawn
+                continue  # constant: there are no contour lines
             words = f"{label}, test {TITLES[key]} on the plane through three members: from {min(known):.4g} to "
             drawn = functools.partial(draw_plane, one.plane, scaled)
             panels.append(Panel(f"{label}: test {TITLES[key]}", f"{words}{max(known):.4g}.", drawn, SIZES[2]))
@@ -155,7 +155,7 @@ def draw_plane(plane: Plane, values: list[list[float]], figure: FigureBase, pale
 
 
 def highest(values: list[float]) -> float:
-    """Where the scale ends: far outside values grow so fast that the members would all have one colour."""
+    """The upper end of the colour scale: far outside, values grow so fast that all members would have one colour."""
     low, middle, high = min(values), statistics.median(values), max(values)
     end = low + 4 * (middle - low)
     return min(high, end) if end > low else high
