@@ -21,6 +21,7 @@ from onefold.engine.keeping.event_files import check_log
 from onefold.engine.optim.factories import OptimizerFactory, SchedulerFactory
 from onefold.engine.progress import listening, noting
 from onefold.ensemble import Teachers
+from onefold.ensemble.usable import check_not_compiled, check_one_input
 from onefold.methods import Method, Perturbing, method_named, own_perturbation, perturbation_named
 from onefold.metrics import warning_of_temperature
 from onefold.names import check_pair
@@ -146,6 +147,8 @@ def distill(
     perturbation = None if perturbation is None else perturbation_named(perturbation)
     if not isinstance(net, nn.Module):
         raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
+    check_not_compiled("net", net)
+    check_one_input("net", net)
     asked = given_teachers(teachers, method)
     members = 1 if asked is None else asked.members
     perturbation = perturbation or own_perturbation(method, members)

@@ -21,6 +21,7 @@ from onefold.engine.loop import ODD, refuse_inputs
 from onefold.engine.preflight import check_finite_inputs
 from onefold.engine.progress import LOG
 from onefold.ensemble import BatchEnsemble, Plain, Teachers
+from onefold.ensemble.usable import check_one_input
 from onefold.metrics import calibrated as divided
 from onefold.metrics import fit_temperature, log_mean_probabilities, warning_of_temperature
 from onefold.types import Ensemble, Prediction
@@ -56,6 +57,7 @@ def evaluate(
     module = as_teachers(model) or model
     if not isinstance(module, nn.Module):
         raise ValueError(f"model: expected a network, teachers or a student, got {type(module).__name__}")
+    check_one_input("model", module)
     place = device_named(device)
     splits = {"test": as_split(test, "test")}
     if calibrate_on is not None:

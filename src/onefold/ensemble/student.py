@@ -16,6 +16,7 @@ from onefold.ensemble.picking import check_index, substituted
 from onefold.ensemble.plan import Decision, Report, decide, report
 from onefold.ensemble.rank_one import ROWS, R, RankOne, S, named_factors
 from onefold.ensemble.twin import at_rest
+from onefold.ensemble.usable import check_not_compiled, check_one_input
 
 Init = Literal["ones", "normal"]
 AnyStudent = TypeVar("AnyStudent", "Plain", "BatchEnsemble")
@@ -31,6 +32,7 @@ class Plain(nn.Module):
         super().__init__()
         if not isinstance(net, nn.Module):
             raise ValueError(f"net: expected a torch.nn.Module, got {type(net).__name__}")
+        check_one_input("net", net)
         self.net = net
         twin_of(self)  # now, because it cannot be built under torch.compile
 
@@ -192,6 +194,8 @@ def batch_ensemble(
         raise ValueError("net: this is a student already; give the ordinary network")
     if isinstance(net, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         raise ValueError(f"net: expected the network inside, got it wrapped in {type(net).__name__}; give net.module")
+    check_not_compiled("net", net)
+    check_one_input("net", net)
     if isinstance(members, bool) or not isinstance(members, int) or members < 1:
         raise ValueError(f"members: expected a whole number of at least 1, got {members!r}")
     if init not in ("ones", "normal"):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from onefold.ensemble.copied import copied
 from onefold.ensemble.picking import check_index, substituted
 from onefold.ensemble.student import logits_of
+from onefold.ensemble.usable import check_not_compiled, check_one_input
 from onefold.fast.streams import together
 
 ALIGNED = 64  # elements: the alignment of every weight, which the fastest kernels require
@@ -63,6 +64,8 @@ class Teachers(nn.Module):
                     "PyTorch's; give the module that it was traced or scripted from, or what torch.export makes of it, "
                     "torch.export.load(FILE).module()"
                 )
+            check_not_compiled(f"networks: teacher {m}", network)
+            check_one_input(f"networks: teacher {m}", network)
         self.networks = nn.ModuleList(copied(network) for network in networks)
         self.alike = len(networks) > 1 and all(same_architecture(networks[0], n) for n in networks[1:])
         self.requires_grad_(False).eval()
