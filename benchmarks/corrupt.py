@@ -1,8 +1,8 @@
-"""How long a full set of corruptions takes, 19 at 5 severities: python benchmarks/corrupt.py
+"""Measures how long a full set of corruptions takes, 19 at 5 severities: python benchmarks/corrupt.py
 
-10,000 images of CIFAR's size. Prints the seconds of each corruption, over its severities, on the clock and of processor
-time (user and system, all threads): where other programs share the cores, the latter divided by their number says what
-the clock would. Full sets of 19 x 5 are to take less than six minutes on two cores.
+Uses 10,000 images of CIFAR's size. Prints wall-clock seconds and processor seconds (user and system, all threads) for
+each corruption, over all severities. If other programs use the cores, processor time divided by the number of cores is
+what the clock would show without them. The full set should take less than six minutes on two cores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CORES = 2
 
 
 def pictures(count: int, side: int) -> Tensor:
-    """Smooth colours with noise: not as easy for a JPEG encoder as a plain surface, not as hard as noise."""
+    """Smooth colours with some noise: for a JPEG encoder, harder than plain surfaces and easier than pure noise."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.rand(count, 3, 4, 4, generator=generator)
     smooth = torch.nn.functional.interpolate(coarse, (side, side), mode="bilinear")

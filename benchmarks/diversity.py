@@ -1,9 +1,9 @@
-"""What looking at the members' diversity costs at the default interval, as a share of a training on CIFAR-10: under 2%.
+"""Measures the cost of logging the members' diversity, as a share of training on CIFAR-10; it should be under 2%.
 
     python benchmarks/diversity.py [--network wrn28x1] [--steps 40]
 
-Times steps of LatentBE + TDiv-SDiv with M = 4 on images of the size of CIFAR's, and looks, in turn; random images of
-45,000 / 5,000 are as slow as others.
+Alternates between steps of LatentBE + TDiv-SDiv with M = 4 and measurements of diversity, which are made at the default
+interval. Uses 45,000 / 5,000 random images of CIFAR's size, which are as slow as real ones.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main() -> None:
                 step()
 
         some(12 if device.type == "cuda" else 2)
-        log.records(0, 1)  # reads the images, which a run does once
+        log.records(0, 1)  # reads the images, which happens only once per run
         steps: list[float] = []
         looks: list[float] = []
         block = max(1, args.steps // args.looks)

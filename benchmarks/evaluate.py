@@ -1,11 +1,11 @@
-"""Memory of `onefold evaluate` and `onefold.evaluate` for more and more predictions: it should not grow with them.
+"""Measures the memory of `onefold evaluate` and `onefold.evaluate`, which should not grow with the predictions.
 
     python benchmarks/evaluate.py [--examples 10000 100000 1000000] [--classes 1000] [--what teachers run network end]
 
-teachers: DE-1 and DE-2 from the predictions of two teachers (16 GB for a million of 1,000 classes). run: a single run
-from its predictions. network: `onefold.evaluate` of a small network, calibrated on as many examples as it is tested on.
-end: what the end of a training does with a test split of that size, predictions on the disk included. Each in a fresh
-process; tells the seconds and the most memory that was taken beside files the system maps.
+teachers: DE-1 and DE-2 from the predictions of two teachers (16 GB for a million examples with 1,000 classes). run: a
+single run from its predictions. network: `onefold.evaluate` of a small network, calibrated on as many examples as it is
+tested on. end: the end of a training run with a test split of that size, including writing the predictions. Each runs
+in a fresh process; prints the seconds and the peak memory, not counting memory-mapped files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROWS = 10_000
 
 
 def write(folder: Path, examples: int, classes: int, seed: int) -> None:
-    """A finished run with predictions of a test split, and of a validation split as large, written in pieces."""
+    """Writes a finished run with predictions for test and validation splits of the same size, piece by piece."""
     (folder / "predictions").mkdir(parents=True)
     (folder / "recipe.json").write_text("{}")
     (folder / "result.json").write_text("{}")
@@ -51,13 +51,13 @@ def write(folder: Path, examples: int, classes: int, seed: int) -> None:
 
 
 def own_memory() -> int:
-    """Bytes of this process that no file stands for."""
+    """Bytes of this process that are not backed by files."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))
 
 
 def inputs(examples: int, classes: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Four features each: what grows with them is small beside their predictions."""
+    """Inputs with four features each, which are small compared with their predictions."""
     draws = torch.Generator().manual_seed(seed)
     return torch.randn(examples, 4, generator=draws), torch.randint(classes, (examples,), generator=draws)
 

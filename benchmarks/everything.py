@@ -1,9 +1,9 @@
-"""All that is measured on a GPU, by one command, one after the other; called again it goes on with what is missing.
+"""Runs all GPU benchmarks, one after the other; called again, it continues with those that are missing.
 
     python benchmarks/everything.py OUT [--data-root data] [--only WORD ...] [--minutes M] [--list]
 
-Each has a record `OUT/DATE-DEVICE-NAME.json` and a log beside it. The tests come first: numbers of a step that
-computes something else are worth nothing. What fails is told at the end, and does not keep the rest from being done.
+Each writes a record `OUT/DATE-DEVICE-NAME.json` with a log next to it. The tests run first, because timings of a step
+that computes something wrong are worthless. Failures are reported at the end, and do not stop the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:benchmark")
 
 @dataclass(frozen=True)
 class Measurement:
-    """A command, in which RECORD stands for its file; without one the log is all there is."""
+    """A command, in which RECORD stands for the file it writes; without RECORD there is only a log."""
 
     name: str
     words: tuple[str, ...]
@@ -45,10 +45,10 @@ def measurements(out: Path, data_root: str) -> list[Measurement]:
     own = {"TRITON_CACHE_DIR": str(cache)}
     workers = str(max(2, (os.cpu_count() or 2) - 2))
     return [
-        # A plugin for benchmarks, where there is one, warns that they are off, and warnings are errors here.
+        # pytest-benchmark, if installed, warns that benchmarks are disabled, and our tests turn warnings into errors.
         Measurement("tests", (*PYTEST, "-m", "gpu", "-n", workers, str(ROOT / "tests")), {"OMP_NUM_THREADS": "1"}),
         Measurement("start-empty", script("step", *PERTURBED), own, (cache,)),
-        Measurement("start-again", script("step", *PERTURBED), own),  # the cache is that of the one before
+        Measurement("start-again", script("step", *PERTURBED), own),  # with the cache of the previous one
         *(Measurement(n, ("-m", "onefold", "bench", "--network", n, "--out", "RECORD")) for n in NETWORKS),
         Measurement("seeds", script("seeds", "--data-root", data_root)),
         Measurement("inference", script("inference", "--device", "cuda")),
@@ -56,13 +56,13 @@ def measurements(out: Path, data_root: str) -> list[Measurement]:
 
 
 def device_name() -> str:
-    """As in the records' names: the model alone."""
+    """The GPU's model, as used in the names of records."""
     name = torch.cuda.get_device_name().lower().removeprefix("nvidia ")
     return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
 
 
 def done(one: Measurement, out: Path, device: str) -> Path | None:
-    """Its record, or the log of what has none, of any day."""
+    """The record of a measurement, from any day, or its log if it has no record; None if it is missing."""
     kind = "json" if "RECORD" in one.words else "passed"
     return next(iter(sorted(out.glob(f"????-??-??-{device}-{one.name}.{kind}"))), None)
 
@@ -77,7 +77,7 @@ def measure(one: Measurement, out: Path, device: str) -> bool:
         ended = subprocess.run(
             [sys.executable, *words], cwd=ROOT, env=os.environ | one.environment, stdout=file, stderr=subprocess.STDOUT
         )
-    if ended.returncode == 0:  # else a script may have written a part
+    if ended.returncode == 0:  # otherwise the file may be incomplete
         log.rename(log.with_suffix(".passed")) if "RECORD" not in one.words else aside.rename(record)
     return ended.returncode == 0
 

@@ -1,10 +1,10 @@
-"""What an answer costs: the collapsed student beside the plain network, the ensemble and the student with members.
+"""Measures inference time: the collapsed student compared with the plain network, the ensemble and the BE student.
 
     python benchmarks/inference.py [--network 1] [--device cuda] [--onnx] [--out FILE]
 
-Ratios to the plain network, measured in turns in one run: the median over the rounds' ratios. The collapsed student,
-whose ratio has to be one, goes through more rounds with the plain network alone. `--onnx` adds ONNX Runtime on the CPU
-(pip install onnx onnxscript onnxruntime).
+Prints ratios to the plain network: networks take turns in rounds, and the result is the median over the rounds' ratios.
+The collapsed student, whose ratio should be one, gets further rounds with only the plain network. `--onnx` adds ONNX
+Runtime on the CPU (pip install onnx onnxscript onnxruntime).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Mean(nn.Module):
 
 
 def networks(width: int) -> dict[str, nn.Module]:
-    """Everything in evaluation mode, with factors that are not one."""
+    """All networks in evaluation mode, with factors different from one."""
     torch.manual_seed(0)
     teachers = onefold.Teachers([wrn28(width) for _ in range(MEMBERS)])
     student = onefold.batch_ensemble(wrn28(width), MEMBERS, init="normal", example=torch.rand(2, 3, 32, 32))
@@ -61,7 +61,7 @@ def wait() -> None:
 
 
 def rounds(ways: dict[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
-    """Each way in turn, as many rounds as fit into the time: what disturbs the machine disturbs all of them."""
+    """Times each way in turn, for as many rounds as fit into the time, so that other load affects all equally."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for way in ways.values():
         for _ in range(3):
@@ -78,7 +78,7 @@ def rounds(ways: dict[str, Callable[[], object]], seconds: float) -> dict[str, l
 
 
 def ratio_of(times: list[float], plain: list[float]) -> tuple[float, int]:
-    """The median over rounds, each of which had the same neighbours, and how many there were."""
+    """The median of the ratios in each round, and the number of rounds."""
     return statistics.median(t / p for t, p in zip(times, plain, strict=True)), len(times)
 
 
@@ -88,7 +88,7 @@ def onnx_session(net: nn.Module, x: Tensor, folder: Path) -> Callable[[], object
     path = folder / f"{id(net)}.onnx"
     torch.onnx.export(net, (x,), str(path), dynamo=True, verbose=False)
     options = onnxruntime.SessionOptions()
-    # Else the threads of one session are still awake, and in the way, when the next one is asked.
+    # Otherwise, the threads of one session are still spinning, and in the way, when the next one runs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     given = {session.get_inputs()[0].name: x.numpy()}

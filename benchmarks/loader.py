@@ -1,7 +1,7 @@
-"""How much the loader adds to a training step of WRN28x1 on a CPU: python benchmarks/loader.py
+"""Measures how much the loader adds to a training step of WRN28x1 on a CPU: python benchmarks/loader.py
 
-CIFAR's sizes and the paper's batch, crop and flip. Prints the medians of a step on a batch that is there already and of
-making a batch, and their ratio, of which at most 5% is asked.
+Uses CIFAR's sizes and the paper's batch size, crops and flips. Prints the median times of a step on an existing batch
+and of making a batch, and their ratio, which should be at most 5%.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> int:
     step = training_step()
     x, y = next(loader.batches())
     steps = seconds(lambda: step(x, y), arguments.steps)
-    # The order and the draws of an epoch are made with its first batch: it is timed apart and its cost shared out.
+    # An epoch's order and augmentation are drawn with its first batch: time that separately and spread the cost.
     firsts = seconds(lambda: next(loader.batches()), 10)
     batches = loader.batches()
     loads = seconds(lambda: next(batches), min(100, len(loader) - 3))

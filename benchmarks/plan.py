@@ -1,12 +1,12 @@
-"""What `onefold plan` says beside what the commands take: whole runs of several settings, teachers and student.
+"""Compares the estimates of `onefold plan` with the actual commands: whole runs of teachers and student.
 
     python benchmarks/plan.py [--settings "cifar10 --epochs 3 --data.root data" ...] [--out FILE]
     python benchmarks/plan.py --teachers runs/teachers --keep runs/students --settings ...
 
-Each setting is what follows `onefold plan`. Every command runs in a process of its own: first the plan, then `train`
-and `distill` to their ends. On a machine that does something else its times tell nothing; on a CPU the processor's
-seconds stand beside them. {random} in a setting is an npz file of 2,000 random images of 32 x 32. With --teachers only
-the students run, of teachers that are there; with --keep the runs stay, in folders 0, 1, ... by their settings.
+Each setting has the arguments of `onefold plan`. Every command runs in its own process: first `plan`, then complete
+runs of `train` and `distill`. Times are meaningless on a machine that is busy with something else; processor seconds
+are recorded too. {random} in a setting stands for an npz file of 2,000 random images of 32 x 32. With --teachers, only
+students are trained, from existing teachers; with --keep, the runs are kept, in folders 0, 1, ... for the settings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS = [
     "digits --network wrn16x4 --epochs 10 --recipe.members 2",
     "digits --network wrn28x1 --epochs 5 --recipe.members 2 --data.source npz:{random}",
 ]
-# What a command had of memory at most: of a GPU by tensors, else of the machine's by its process.
+# Records the peak memory of a command: on a GPU of all tensors, else of its process.
 COMMAND = """
 import json, sys
 from onefold.cli import main
@@ -44,7 +44,7 @@ sys.exit(code)
 
 
 def command(words: list[str], out: Path) -> dict[str, Any]:
-    """Seconds by the clock and by the processor, and bytes."""
+    """Runs a command; returns its wall-clock seconds, processor seconds and peak bytes."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, *words, "--out", str(out)],

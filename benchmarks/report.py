@@ -1,12 +1,11 @@
-"""How long a report over many runs takes, and how much memory one over a million predictions.
+"""Measures the time of a report on many runs, and the memory of a report on a million predictions.
 
-    python benchmarks/report.py                 40 runs of CIFAR-10's size, with logs of 200 epochs, everything measured
-    python benchmarks/report.py --bare          the same without measurements, as runs are when they end
-    python benchmarks/report.py --memory        10,000, 100,000 and 1,000,000 predictions of 1,000 classes: 4 GB of disk
+    python benchmarks/report.py                 40 runs of CIFAR-10's size, with logs of 200 epochs and all measurements
+    python benchmarks/report.py --bare          the same without measurements, like runs that have just ended
+    python benchmarks/report.py --memory        10,000 to 1,000,000 predictions of 1,000 classes; needs 4 GB of disk
 
-Times are those of the whole command in a fresh process, imports included, after one that leaves compiled modules
-behind; those of the processors tell how it would be on an idle machine. Memory is the largest resident size of that
-process.
+Times are for the whole command in a fresh process, including imports, after a first run that compiles modules to
+bytecode. Processor time is what it would take on an idle machine. Memory is the peak resident size of the process.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ ROWS += [("latentbe", name) for name in ("none", "confods", "tdiv", "tdiv-sdiv")
 
 
 def write_runs(root: Path, runs: int, examples: int, classes: int, bare: bool = False) -> None:
-    """Four teachers, and students of nine methods with as many seeds as it takes."""
+    """Writes four teachers, and students of nine methods with as many seeds as needed."""
     if not bare:
         write_measurements(root / "teachers" / "measurements" / "first-4", "ensemble")
     for number in range(runs):
@@ -68,7 +67,7 @@ def write_runs(root: Path, runs: int, examples: int, classes: int, bare: bool = 
 
 
 def write_measurements(folder: Path, what: str) -> None:
-    """Every file that `onefold evaluate --all` leaves, of the size it has."""
+    """Writes all files that `onefold evaluate --all` would, with realistic sizes."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(len(what))
 
@@ -117,7 +116,7 @@ def drawn(seed: int, count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_large(root: Path, examples: int, classes: int) -> None:
-    """One run, its predictions written piece by piece."""
+    """Writes one run, with its predictions piece by piece."""
     run = RunFolder(root / str(examples))
     run.begin(to_dict(cifar10()), {"kind": "student"}, {})
     (run.path / "predictions").mkdir()
@@ -140,7 +139,7 @@ def write_large(root: Path, examples: int, classes: int) -> None:
 
 
 def timed(folder: Path, out: Path) -> tuple[float, float, int]:
-    """Seconds, those of the processors, and KiB of a report in a process of its own."""
+    """Wall-clock seconds, processor seconds and KiB of a report in its own process."""
     begin = time.perf_counter()
     command = [sys.executable, "-m", "onefold", "report", str(folder), "--out", str(out)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

@@ -1,11 +1,11 @@
-"""Whether the fast path learns as well as the eager one: short trainings, several seeds each way.
+"""Checks that the fast path learns as well as the eager one: short training runs, with several seeds each.
 
     python benchmarks/seeds.py [--recipe cifar10] [--epochs 5] [--seeds 3] [--data-root data] [--out FILE]
 
-A network trained with labels, and a student by LatentBE + TDiv-SDiv of two teachers that are trained before, each with
-the fast path in the device's own precision and without it in float32. Accuracy and NLL on the test split; means agree
-where they are not further apart than twice the deviation of their difference. Nothing is timed: runs are short, most of
-one is its start, and they share the device in processes of their own.
+Trains a network on labels, and a LatentBE + TDiv-SDiv student of two teachers that are trained first; each with the
+fast path in the device's own precision, and without it in float32. Compares accuracy and NLL on the test split; means
+agree if they are at most two standard deviations of their difference apart. Nothing is timed: runs are short, mostly
+start-up, and several processes share the device.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(words: list[str]) -> None:
 
 
 def compared(found: dict[str, list[dict[str, float]]], metric: str) -> dict[str, Any]:
-    """Means and deviations of both ways, and how far apart the means are in deviations of their difference."""
+    """Means and deviations for both ways, and the difference of the means in its standard deviations."""
     values = {way: [each[metric] for each in runs] for way, runs in found.items()}
     mean = {way: statistics.mean(each) for way, each in values.items()}
     spread = {way: statistics.stdev(each) for way, each in values.items()}

@@ -1,5 +1,5 @@
-"""How long a training step takes on this GPU, beside the plain version of the same step (that both have the same
-losses is for `pytest -m gpu tests/bench/test_plain.py` to say).
+"""Measures how long a training step takes on this GPU, compared with the plain version of the same step (`pytest -m gpu
+tests/bench/test_plain.py` checks that both have the same losses).
 
 python benchmarks/step.py [--widths 1 4] [--steps 60] [--out FILE]
 """
@@ -57,7 +57,7 @@ def training(
 
 
 def steps_of(t: Training) -> Iterator[Callable[[], Tensor]]:
-    """Whole steps, from the draw of a batch to the optimizer's update."""
+    """Whole steps, from drawing a batch to the optimizer's update."""
     t.student.train()
     number = 0
     while True:
@@ -92,7 +92,7 @@ def following(steps: Iterator[Callable[[], Tensor]]) -> Callable[[], Tensor]:
 
 
 def milliseconds(next_step: Callable[[], object], count: int, warm: int = 5, blocks: int = 5) -> float:
-    """The median over blocks of steps, with events around each block."""
+    """Milliseconds per step: the median over blocks of steps, with events around each block."""
     for _ in range(warm):
         next_step()
     torch.cuda.synchronize()
@@ -166,7 +166,7 @@ def main() -> None:
 
 
 def profile(step: Callable[[], object], path: Path) -> None:
-    """Kernels of ten steps by time."""
+    """Writes the kernels of ten steps, sorted by time."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as record
 

@@ -1,9 +1,10 @@
-"""What members cost on this machine, as ratios measured in one run.
+"""Measures the cost of members on this machine.
 
     python benchmarks/student.py
 
-1. forward + backward of a batch-ensemble WRN28x1 (M = 4, B = 32) over the plain network's on 4B = 128: at most 1.15.
-2. converting a ViT-B and collapsing it again: under 2 s each.
+1. Forward + backward pass of a batch-ensemble WRN28x1 (M = 4, B = 32), relative to the plain network with batch size
+   4B = 128: should be at most 1.15.
+2. Converting a ViT-B, and collapsing it again: should take under 2 s each.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def ratio_of_steps() -> dict[str, float]:
     plain, ensemble = forward_backward(net, MEMBERS * BATCH), forward_backward(student, BATCH)
     for run in (plain, ensemble):
         run()
-    # Blocks of one and the other in turn, so that both see the same neighbours on the machine; the first step of a
-    # block finds the other's memory in the allocator's hands and is not counted.
+    # Alternate blocks of both, so that other load affects them equally. The first step of a block, which finds the
+    # allocator's memory as the other left it, is not counted.
     pairs = []
     for _ in range(ROUNDS):
         blocks = [[seconds(run) for _ in range(BLOCK)][1:] for run in (plain, ensemble)]

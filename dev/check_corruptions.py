@@ -1,12 +1,12 @@
-"""Corruptions beside OpenCV, scikit-image, SciPy, Pillow and ImageMagick, which the published benchmark was made with.
+"""Compares corruptions with OpenCV, scikit-image, SciPy, Pillow and ImageMagick, which made the published benchmark.
 
     pip install opencv-python-headless scikit-image scipy
     python dev/check_corruptions.py [--convert convert] [--through pnm] [--raw] [--sides 32 64 224] [--images 20]
 
-Computes each corruption once by `corrupt` and once by those libraries, in the order of the benchmark's definition and
-with the same random numbers, and prints for each severity the share of bytes that are the same, the share that is more
-than one apart, and the largest distance. Frost has no counterpart, and shot_noise and impulse_noise draw in other ways
-than NumPy does; the tests compare their distributions.
+Computes each corruption with `corrupt` and with those libraries, following the benchmark's definition step by step with
+the same random numbers. Prints, for each severity, the share of bytes that are equal, the share that differ by more
+than one, and the largest difference. Frost has no counterpart, and shot_noise and impulse_noise draw their random
+numbers differently from NumPy; for these, the tests compare distributions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from onefold.data.corrupt import corrupt
 from onefold.data.corrupt.draws import Draws
 from onefold.data.corrupt.severities import constants
 
-# Not among the project's own dependencies, and without types.
+# Not dependencies of the project, and untyped.
 cv2, ndimage, color, filters = (
     importlib.import_module(name) for name in ("cv2", "scipy.ndimage", "skimage.color", "skimage.filters")
 )
@@ -36,11 +36,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 SEED = 3
 CONVERT = ["convert"]
 THROUGH = ["pnm"]
-SLACK = [1e-3]  # below a whole number, within which a value counts as that number
+SLACK = [1e-3]  # values this close below an integer count as that integer
 
 
 def pictures(count: int, side: int) -> Array:
-    """uint8 `[N, H, W, 3]`: blobs of colour with edges, gradients and a little noise."""
+    """uint8 `[N, H, W, 3]`: coloured blobs with edges, gradients and a little noise."""
     numbers = np.random.default_rng(side)
     coarse = numbers.integers(0, 256, (count, 5, 5, 3)).astype(np.float64)
     zoom = (1, side / 5, side / 5, 1)
@@ -53,13 +53,13 @@ def pictures(count: int, side: int) -> Array:
 
 
 def drawn(values: torch.Tensor) -> Array:
-    """What an image draws, in float64."""
+    """The random numbers of an image, in float64."""
     found: Array = values[0].double().numpy()
     return found
 
 
 def bytes_of(image: Array) -> Array:
-    """The benchmark cuts."""
+    """Clips as the benchmark does."""
     return np.clip(image, 0, 1).astype(np.float64) * 255
 
 
@@ -93,13 +93,13 @@ def glass_blur(x: Array, draws: Draws, deviation: float, reach: float, rounds: f
         for h in range(height - far, far, -1):
             for w in range(width - far, far, -1):
                 dx, dy = int(moves[0, h, w]), int(moves[1, h, w])
-                # As it is written there: through views, so that the neighbour is copied and stays.
+                # As in the benchmark's code: views make this copy the neighbour, which itself stays the same.
                 x[h, w], x[h + dy, w + dx] = x[h + dy, w + dx], x[h, w]
     return bytes_of(gaussian(x / 255, sigma=deviation, channel_axis=-1))
 
 
 def magick(x: Array, radius: float, deviation: float, angle: float) -> Array:
-    """ImageMagick's own motion blur of bytes `[H, W]` or `[H, W, 3]`."""
+    """ImageMagick's motion blur of bytes `[H, W]` or `[H, W, 3]`."""
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder, "a.png"), Path(folder, f"b.{THROUGH[0]}")
         Image.fromarray(x).save(before)
@@ -114,7 +114,7 @@ def motion_blur(x: Array, draws: Draws, radius: float, deviation: float) -> Arra
 
 
 def clipped_zoom(image: Array, factor: float) -> Array:
-    """The middle of `[H, W]` or `[H, W, 3]`, zoomed to the image's size."""
+    """Zooms the centre of `[H, W]` or `[H, W, 3]` to the image's size."""
     height, width = image.shape[:2]
     high, wide = int(np.ceil(height / factor)), int(np.ceil(width / factor))
     top, left = (height - high) // 2, (width - wide) // 2
@@ -224,7 +224,7 @@ CHECKED: tuple[Callable[..., Array], ...] = (
 
 
 def compared(reference: Callable[..., Array], severity: int, images: Array) -> tuple[float, float, float]:
-    """Shares of bytes that are the same and that are more than one apart, and the largest distance."""
+    """The shares of bytes that are equal and that differ by more than one, and the largest difference."""
     name = reference.__name__
     strength = constants(name, severity, *images.shape[1:3])
     ours = corrupt(torch.from_numpy(images).permute(0, 3, 1, 2), name, severity, SEED).permute(0, 2, 3, 1).numpy()

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Keeps runs in the repository: `python dev/keep_results.py runs/reproduce --out results`.
 
-Of every run under the folders, finished or not, everything is taken over that tables and pictures are made of, in
-little room: no weights, no checkpoints. A run keeps the last three parts of its path, as `onefold reproduce` lays runs
-out: SETTING/teachers/teacher-0, SETTING/seed-0/latentbe-of-4. `onefold report results` and `onefold evaluate` read what
-is kept like any other run. `python dev/results.py` then rebuilds RESULTS.md, its pictures and the README's table.
+Copies from every run in the folders, finished or not, all that tables and pictures need, in little space: no weights,
+no checkpoints. A run keeps the last three parts of its path, as laid out by `onefold reproduce`:
+SETTING/teachers/teacher-0, SETTING/seed-0/latentbe-of-4. `onefold report results` and `onefold evaluate` read these
+copies like any other run. `python dev/results.py` then rebuilds RESULTS.md, its pictures and the README's table.
 
-recipe.json, run.json, env.json, result.json   as they are, but for where on that machine things lay
+recipe.json, run.json, env.json, result.json   unchanged, except that paths are shortened to their last part
 measurements/**/*.json                         likewise
-metrics.jsonl     training losses one line an epoch, their mean; every evaluation and diversity line as it is
-predictions/      in the compact form, each file below a megabyte; only where the metrics stay what they were
+metrics.jsonl     one line per epoch with the mean training loss; all evaluation and diversity lines unchanged
+predictions/      in the compact form, each file below a megabyte; left out if that would change the metrics
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from onefold.predictions import packed
 from onefold.report.runs import found
 from onefold.run import RunFolder, write_aside
 
-LIMIT = 1_000_000  # bytes of a file of predictions
-NEXT = 2  # the first answers of an ensemble, between which its members decide
-TOLERANCE = 5e-5  # of the metrics below, which are shown with four digits
+LIMIT = 1_000_000  # bytes of a prediction file, at most
+NEXT = 2  # most probable classes of an ensemble that its members store exactly, so that its prediction cannot change
+TOLERANCE = 5e-5  # for the metrics below, which are shown with four decimals
 SHOWN = ("nll", "ece", "cnll", "cece")
 COPIED = ("env.json", "run.json", "recipe.json", "speed.json")
-PLACE = re.compile(r"(?<![\w.])~?(?:/[\w.@+~=-]+)+/?")  # a path from the root of some machine
+PLACE = re.compile(r"(?<![\w.])~?(?:/[\w.@+~=-]+)+/?")  # an absolute path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def keep(paths: Iterable[Path | str], out: Path) -> Iterable[str]:
-    """Keeps every run under some folders; a sentence about each."""
+    """Keeps all runs in some folders; yields a sentence about each."""
     runs = list(dict.fromkeys(found(paths)))
     places = {run: out.joinpath(*run.parts[-3:]) for run in runs}
     if len(set(places.values())) < len(runs):
@@ -66,20 +66,20 @@ def keep(paths: Iterable[Path | str], out: Path) -> Iterable[str]:
     for run, place in places.items():
         try:
             yield f"{place}: {keep_run(RunFolder(run), RunFolder(place))}"
-        except ValueError as error:  # a damaged run keeps no other from being kept
+        except ValueError as error:  # a damaged run must not stop the others
             yield f"{place}: left out: {error}"
     for folder in dict.fromkeys(run.parent for run in runs):
         place = out.joinpath(*folder.parts[-2:])
-        copy_measurements(folder, place)  # of teachers as an ensemble
+        copy_measurements(folder, place)  # of the ensemble of teachers
         if moved := of_ensemble(folder, place):
             told = beyond(moved) or f"{max(moved.values()):.0e} at most"
             yield f"{place}: as an ensemble, metrics are off by {told}"
 
 
 def keep_run(run: RunFolder, kept: RunFolder) -> str:
-    """Keeps one run, unless the one that is kept there is further."""
+    """Keeps one run, unless the copy that is already there got further."""
     if kept.started:
-        kept.check_same(run.recipe, kept.about)  # raises where the folder is another experiment's
+        kept.check_same(run.recipe, kept.about)  # raises if the copy is of a different experiment
     reached, before = progress(run), progress(kept)
     if before > reached:
         return f"kept as it was, at step {before[1]:,}: {run.path} is only at {reached[1]:,}"
@@ -92,20 +92,20 @@ def keep_run(run: RunFolder, kept: RunFolder) -> str:
     if not run.finished:
         return f"unfinished, at step {reached[1]:,}"
     told = keep_predictions(run, kept)
-    copy_json(run.path / "result.json", kept.path / "result.json")  # last: the folder is complete with it
+    copy_json(run.path / "result.json", kept.path / "result.json")  # last, because it marks the folder as complete
     return f"finished; {told}"
 
 
 def progress(run: RunFolder) -> tuple[bool, int]:
-    """Whether it is finished, and the last step that was logged."""
+    """Whether a run is finished, and the last step that it logged."""
     steps = [int(line.get("step", 0)) for line in run.metrics()] if run.started else []
     return run.finished, max(steps, default=0)
 
 
 def thinned(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One training line for each epoch: its last, with the mean of the losses, which is what curves are drawn of."""
+    """Reduces training lines to one per epoch: its last, with the mean loss, which is what curves show."""
     kept: list[dict[str, Any]] = []
-    of_epoch: dict[object, tuple[int, list[float]]] = {}  # where the line stands, and the losses
+    of_epoch: dict[object, tuple[int, list[float]]] = {}  # the index of the epoch's line, and its losses
     for record in records:
         if record.get("kind") != "train":
             kept.append(record)
@@ -118,7 +118,7 @@ def thinned(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def keep_predictions(run: RunFolder, kept: RunFolder) -> str:
-    """Packs predictions; a file that is too large, or would change a metric, is left out and said to be."""
+    """Packs predictions; they are left out if a file is too large or a metric would change. Returns what was done."""
     splits, also = stored(run), answered_together(run.path.parent)
     temperature = fit_temperature(splits["val"][1], splits["val"][0]) if "val" in splits else 1.0
     files = {s: packed(y.numpy(), z.numpy(), temperature, LIMIT, also.get(s)) for s, (y, z) in splits.items()}
@@ -137,7 +137,7 @@ def keep_predictions(run: RunFolder, kept: RunFolder) -> str:
 
 
 def of_ensemble(folder: Path, kept: Path) -> dict[str, float]:
-    """How far the metrics of the ensemble of finished teachers have moved; nothing where there is none."""
+    """How much the metrics of the ensemble of finished teachers have changed; empty if there is no ensemble."""
     ours, theirs = teachers_in(folder), teachers_in(kept)
     if len(ours) < 2 or len(ours) != len(theirs):
         return {}
@@ -146,7 +146,7 @@ def of_ensemble(folder: Path, kept: Path) -> dict[str, float]:
 
 @functools.cache
 def answered_together(folder: Path) -> dict[str, npt.NDArray[np.int64]]:
-    """What ensembles of the first 2, 3, ... teachers of a folder would answer, which each has to know exactly."""
+    """The classes that ensembles of the first 2, 3, ... teachers predict, which every teacher must store exactly."""
     each = teachers_in(folder)
     sizes = range(2, len(each) + 1)
     splits = each[0] if len(each) > 1 else {}
@@ -154,7 +154,7 @@ def answered_together(folder: Path) -> dict[str, npt.NDArray[np.int64]]:
 
 
 def teachers_in(folder: Path) -> list[Splits]:
-    """The predictions of finished teachers, as far as they are of the same examples."""
+    """The predictions of finished teachers, without any that are for different numbers of examples."""
     numbers = range(sum(path.is_dir() for path in folder.glob("teacher-*")))
     runs = [RunFolder(folder / f"teacher-{m}") for m in numbers]
     each = [stored(run) for run in runs if run.finished and run.predictions_file("test").exists()]
@@ -166,7 +166,7 @@ def together(each: Sequence[Splits], split: str) -> torch.Tensor:
 
 
 def differences(splits: Splits, kept: Splits) -> dict[str, float]:
-    """How far the metrics that are shown have moved; of the accuracy and of labels, not at all is wanted."""
+    """How much the metrics that are shown have changed; accuracy and labels must not change at all."""
     ours, theirs = metrics_of(splits), metrics_of(kept)
     moved = {name: abs(ours[name] - theirs[name]) for name in ("acc", *SHOWN) if name in ours}
     same = all(torch.equal(splits[s][0], kept[s][0]) for s in splits)
@@ -174,13 +174,13 @@ def differences(splits: Splits, kept: Splits) -> dict[str, float]:
 
 
 def beyond(moved: dict[str, float]) -> str:
-    """The metrics that have moved too far."""
+    """The metrics that have changed too much, in words."""
     far = {name: value for name, value in moved.items() if value > (TOLERANCE if name in SHOWN else 0)}
     return ", ".join(f"{name} by {value:.1e}" for name, value in far.items())
 
 
 def copy_measurements(run: Path, kept: Path) -> None:
-    """What is complete of the measurements."""
+    """Copies the measurements that are complete."""
     for file in sorted(run.glob("measurements/**/*.json")):
         if not file.name.endswith(".partial.json"):
             copy_json(file, kept / file.relative_to(run))
@@ -194,7 +194,7 @@ def copy_json(file: Path, kept: Path) -> None:
 
 
 def without_places(content: Any) -> Any:
-    """Where things lay on some machine is nothing to keep: of paths from its root, the last part alone."""
+    """Replaces absolute paths, which mean nothing on other machines, by their last part."""
     if isinstance(content, str):
         return PLACE.sub(lambda path: path.group().rstrip("/").rsplit("/", 1)[-1], content)
     if isinstance(content, dict):

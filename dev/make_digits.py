@@ -11,7 +11,7 @@ TARGET = Path(__file__).parents[1] / "src" / "onefold" / "data" / "digits.npz"
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """Images `[1797, 8, 8]` in 0..255 and labels `[1797]`, in an order drawn once."""
+    """Images `[1797, 8, 8]` in 0..255 and labels `[1797]`, in a fixed random order."""
     given = load_digits()
     order = np.random.default_rng(0).permutation(len(given.target))
     x = np.rint(given.images[order] * (255 / 16)).astype(np.uint8)

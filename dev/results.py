@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Rebuilds everything that the repository says about its runs: `python dev/results.py`.
 
-From results/, which `dev/keep_results.py` fills, come RESULTS.md, the pictures in results/pictures and the part of
-README.md between its two markers. Only what is there is written; what is missing is said to be missing.
+Writes RESULTS.md, the pictures in results/pictures and the part of README.md between its two markers, from results/,
+which `dev/keep_results.py` fills. Results that are missing are listed as missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ METRICS, BRIEF = COLUMNS[:5], COLUMNS[:4]
 MEASURED = {"corruption": "corrupted images", "ood": "other distributions", "health": "averaging", "costs": "run time"}
 PUBLISHED = " More about them: [docs/corruptions.md](docs/corruptions.md)."
 SHARED = " Training is as it went: runs that shared the GPU with others took longer than they would alone."
-# What the logs do not know of themselves, by data set.
+# What cannot be seen from the logs, by data set.
 STOOD_STILL = {
     "cifar10": " The four teachers, which were trained at once, stood still for nine of their minutes while something "
     "else was timed, and had tests beside them: at the 3.18 ms a round that was measured meanwhile they take 3.7 "
@@ -64,7 +64,7 @@ LEGEND = (
     "standard deviations. The causes, as far as they are known, are in [RESULTS.md](RESULTS.md)."
 )
 BOLD = "Bold: the best of each column."
-SHORT = "-lines"  # how the folders of short runs with two members end
+SHORT = "-lines"  # suffix of the folders of short runs with two members
 LINES = (
     "Students of the first two teachers, 60 epochs, one seed each: shorter than those above, and for the pictures only."
 )
@@ -83,11 +83,11 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class Kept:
-    """What results/ holds."""
+    """The content of results/."""
 
     folder: Path
     sections: list[Section]
-    lines: list[Section]  # of short runs with two members, for the pictures of what lies between these
+    lines: list[Section]  # short runs with two members, for pictures of the line between them
     notes: list[str]
 
 
@@ -112,7 +112,7 @@ def read(folder: Path) -> Kept:
 
 
 def of_runs(folders: Sequence[Path]) -> tuple[list[Section], list[str]]:
-    """The runs under some folders, and what was left out of them."""
+    """The runs in some folders, and notes on what was left out."""
     if not folders:
         return [], []
     answers, notes = collect(folders)
@@ -120,7 +120,7 @@ def of_runs(folders: Sequence[Path]) -> tuple[list[Section], list[str]]:
 
 
 def draw(kept: Kept) -> int:
-    """Every picture as an SVG; how many there are."""
+    """Draws all pictures as SVG; returns their number."""
     shutil.rmtree(kept.folder / "pictures", ignore_errors=True)
     drawn = [(picture, section.slug) for section in kept.sections for picture in pictures_of(section)]
     drawn += [(picture, section.slug + SHORT) for section in kept.lines for picture in between(section)]
@@ -132,19 +132,19 @@ def draw(kept: Kept) -> int:
 
 
 def side_of_each(kept: Kept) -> Picture | None:
-    """The settings beside each other, where there are students of all of them: the picture that the README shows."""
+    """The picture in the README, with the settings side by side; None unless all of them have students."""
     titled = [(title, section) for name, title in SETTINGS.items() if (section := section_of(name, kept)) is not None]
     return side_by_side(titled) if len(titled) == len(SETTINGS) else None
 
 
 def section_of(name: str, kept: Kept) -> Section | None:
-    """That of a table of the paper."""
+    """The section for a table of the paper."""
     recipe = TABLES[name].settings[0].recipe()
     return next((s for s in kept.sections if (s.data, s.network) == (recipe.data.source, recipe.network)), None)
 
 
 def page(kept: Kept) -> str:
-    """RESULTS.md: pictures first in each section, and below its tables what is read by few."""
+    """RESULTS.md: each section starts with pictures and tables; details that few will read come last."""
     lines: Lines = []
     for name, title in SETTINGS.items():
         recipe, section = TABLES[name].settings[0].recipe(), section_of(name, kept)
@@ -164,7 +164,7 @@ def page(kept: Kept) -> str:
 
 
 def contents(lines: Lines) -> Lines:
-    """A list of the headings, with the names that GitHub gives them."""
+    """A table of contents, with the anchors that GitHub gives the headings."""
     listed, taken = list[str](), dict[str, int]()
     for heading in (row for row in lines if row.startswith(("## ", "### "))):
         level, title = heading.split(" ", 1)
@@ -176,7 +176,7 @@ def contents(lines: Lines) -> Lines:
 
 
 def students(name: str, kept: Kept) -> Lines:
-    """One row for each method that the paper has, whether it was run or not."""
+    """One row for each method in the paper, whether it was run or not."""
     every = standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
     return [
         f"### Students of DE-{TEACHERS}",
@@ -197,12 +197,12 @@ def teachers(name: str, kept: Kept) -> Lines:
 
 
 def spaced(sentences: Sequence[str]) -> Lines:
-    """Each a paragraph."""
+    """Makes each sentence a paragraph."""
     return [part for sentence in sentences for part in (sentence, "")]
 
 
 def compared(first: str, every: Sequence[Standing]) -> Lines:
-    """Ours beside the paper's; the best of several students is bold."""
+    """Our numbers and the paper's; the best of several students is bold."""
     lines = table([first, "runs", *headings(METRICS), "ok"], 2)
     rows = [(one.label, one.numbers(METRICS)) for one in every]
     students = [one.label for one in every if one.row is not None and one.row.first.kind == "student"]
@@ -216,14 +216,14 @@ def compared(first: str, every: Sequence[Standing]) -> Lines:
 
 
 def beside(cell: Number) -> str:
-    """Ours, and the paper's below it; a line for each part, or the table would be wider than the page."""
+    """A cell with our number and the paper's below, on separate lines, or the table would be wider than the page."""
     deviation = f"{PLUS_MINUS.lstrip()}{cell.spread}" if cell.spread else ""
     papers = [f"*{part}*" for part in (cell.papers, cell.difference) if part]
     return "<br>".join(filter(None, (f"**{cell.text}**" if cell.best else cell.text, deviation, *papers)))
 
 
 def measured(section: Section) -> Lines:
-    """Corruption, other distributions, the health check, run time and further runs; what is not measured is named."""
+    """Corruptions, other distributions, the health check, run time and further runs; lists what is not measured."""
     made = {grid.name: grid for grid in grids(section)}
     if "corruption" in made:
         made["corruption"] = with_paper(made["corruption"], section)
@@ -244,7 +244,7 @@ def measured(section: Section) -> Lines:
 
 
 def with_paper(grid: Grid, section: Section) -> Grid:
-    """The paper's numbers beside those of generated images, which are not the published ones."""
+    """Adds the paper's numbers also to those on generated images, although the paper used the published ones."""
     papers = {row.label: of_paper(row.first, corrupted=True) for row in section.rows}
     rows = []
     for label, cells in grid.rows:
@@ -254,7 +254,7 @@ def with_paper(grid: Grid, section: Section) -> Grid:
 
 
 def shown(section: Section) -> Lines:
-    """Three pictures, and the others for who opens them."""
+    """Three pictures, and the others in a collapsed part."""
     pictures = pictures_of(section)
     first, others = (linked(some, section.slug) for some in (pictures[:MAIN], pictures[MAIN:]))
     return first + (["<details>", "<summary>More pictures</summary>", "", *others, "</details>", ""] if others else [])
@@ -266,7 +266,7 @@ def linked(pictures: Sequence[Picture], place: str) -> Lines:
 
 
 def along_lines(section: Section) -> Lines:
-    """Students of two teachers: how good they are, and what lies between their two members."""
+    """Students of two teachers: their metrics, and pictures of the line between their two members."""
     rows = [(row.label, metrics_of(row, METRICS)) for row in section.rows if row.first.kind == "student"]
     grid = Grid("", "Two members, and what lies between them", tuple(headings(METRICS)), tuple(rows), LINES)
     return [*markdown_table(grid), *linked(between(section), section.slug + SHORT)]
@@ -277,7 +277,7 @@ def between(section: Section) -> list[Picture]:
 
 
 def table(heads: Sequence[str], left: int) -> Lines:
-    """The head of a table; so many columns are of words."""
+    """The head of a table, with the first `left` columns aligned left."""
     return [line(*heads), line(*["---"] * left, *["---:"] * (len(heads) - left))]
 
 
@@ -286,7 +286,7 @@ def line(*cells: str) -> str:
 
 
 def block(kept: Kept) -> str:
-    """The README's part: the students of both settings with the paper's numbers beside them."""
+    """The part of the README: the students of both settings, with the paper's numbers."""
     lines: Lines = []
     for name, title in SETTINGS.items():
         every = standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
@@ -305,7 +305,7 @@ def block(kept: Kept) -> str:
 
 
 def in_brief(one: Standing) -> Lines:
-    """Ours, the paper's in italics, and a mark where ours is short of it."""
+    """Our numbers, the paper's in italics, and a mark if ours is worse."""
     cells = []
     for cell, column in zip(one.numbers(BRIEF), BRIEF, strict=True):
         papers = "" if cell.paper is None else f" *{cell.papers.split()[0]}*"  # without its deviation
@@ -314,7 +314,7 @@ def in_brief(one: Standing) -> Lines:
 
 
 def gained(single: Standing, ensemble: Standing, done: Sequence[Standing]) -> Lines:
-    """A sentence on how much of what the ensemble gains over a single network the default method keeps."""
+    """A sentence on how much of the ensemble's gain over a single network the default method keeps."""
     ours = next((one for one in done if one.label == DEFAULT), None)
     if ours is None or single.row is None or ensemble.row is None or ours.row is None:
         return []
@@ -329,7 +329,7 @@ def gained(single: Standing, ensemble: Standing, done: Sequence[Standing]) -> Li
 
 
 def told_of(name: str, every: Sequence[Standing]) -> Lines:
-    """What the numbers do not tell of themselves."""
+    """Sentences that explain the numbers."""
     done = [one.label for one in every if one.row is not None]
     return ([PROXY] if "Proxy-EnD²" in done else []) + ([OTHERWISE[name]] if done and name in OTHERWISE else [])
 

@@ -37,8 +37,8 @@ FREE |= {"run.network_file", "run.data_place"}
 NETWORKS = ("network", "run.network")
 ADDED = {"eval_last": 1}  # fields that older recipes lack, with the value that describes what was done then
 CONTENT, EXAMPLES, STANDARDIZED = "run.network_content", "run.data_content.", "run.standardized"
-GLANCES, GIVEN = "run.glances.", "run.given."  # what a script gave: examples of its data, and its own objects
-APART = 0.02  # how far the means of one example may lie apart, in deviations: images are decoded in several ways
+GLANCES, GIVEN = "run.glances.", "run.given."  # from Python: samples of the data, and fingerprints of user objects
+APART = 0.02  # tolerance for the mean of an example, in its deviations: libraries decode images slightly differently
 TAUGHT = "run.teachers_trained."  # only for reports; teachers are compared by their weights
 DATA, PLACE = ("data.source", "run.data"), "run.data_place"
 RATES = "run.optimizer.groups"
@@ -368,7 +368,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def same_example(before: list[float], now: list[float]) -> bool:
-    """Whether two rows of label, mean and deviation may be of one example; a random one has only its label."""
+    """Whether two rows of label, mean and deviation can be of the same example; random examples have only a label."""
     if before[0] != now[0] or len(before) == 1 or len(now) == 1:
         return before[0] == now[0]
     return all(abs(a - b) <= APART * max(before[2], now[2]) for a, b in zip(before[1:], now[1:], strict=True))
@@ -387,7 +387,8 @@ def free(name: str, teacher: bool) -> bool:
 
 def same(name: str, before: Any, now: Any) -> bool:
     """Whether two values are equal: settings of an optimizer up to float32 precision, in which some devices hold rates;
-    a network's file by its name alone, because its content is compared separately."""
+    a network's file by its name alone, because its content is compared separately; fingerprints only if they are of the
+    same version; samples of data approximately."""
     if name in NETWORKS and isinstance(before, str) and isinstance(now, str):
         return PurePath(before).name == PurePath(now).name
     if name.startswith(GIVEN) and isinstance(before, str) and isinstance(now, str):

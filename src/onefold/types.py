@@ -19,7 +19,7 @@ class Ensemble(Protocol):
 
     @property
     def members(self) -> int:
-        """M."""
+        """The number of members, M."""
 
     def __call__(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         """Logits `[M, B, K]`, or `[len(members), B, K]` for the members an index tensor picks."""

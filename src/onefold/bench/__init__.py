@@ -1,1 +1,1 @@
-"""What a step costs: passes and arithmetic by counting, time and memory by measuring, and what a run will take."""
+"""The cost of a step, with passes and FLOPs counted and time and memory measured, and an estimate for a whole run."""

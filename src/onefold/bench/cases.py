@@ -1,4 +1,4 @@
-"""The steps that are timed: ours, and the plain version of the same."""
+"""The training steps that are timed: ours, and plain PyTorch versions of the same."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from onefold.recipe import OptimRecipe
 LATER = 2000
 DECAY, TEMPERATURE = 5e-4, 4.0
 VIT = "vit-s"
-LARGE = {"resnet50": (224, 1000), VIT: (224, 1000)}  # pixels of a side, classes
+LARGE = {"resnet50": (224, 1000), VIT: (224, 1000)}  # pixels per side, classes
 
 
 @dataclass(frozen=True)
 class Case:
-    """A whole training step, from the draw of a batch to the update; with `runs`, one step of each of them."""
+    """A whole training step, from drawing a batch to the update; with several `runs`, one step of each."""
 
     network: str
     method: str
@@ -50,7 +50,7 @@ class Case:
 
 
 def rows_of(network: str, batch: int, members: int = 4) -> list[Case]:
-    """The rows of a network: of the large ones at ImageNet's size, without many at once."""
+    """The rows for a network; large ones at ImageNet's size, and without several at once."""
     side, classes = LARGE.get(network, (32, 10))
     one = Case(network, "supervised", members=members, batch=batch, side=side, classes=classes)
     student = replace(one, method="latentbe")
@@ -61,7 +61,7 @@ def rows_of(network: str, batch: int, members: int = 4) -> list[Case]:
 
 
 def cases_for(device: torch.device, network: str | None = None, batch: int | None = None) -> list[Case]:
-    """The paper's networks on a GPU; on a CPU one that it manages in seconds; or the one that is asked for."""
+    """The network that is asked for; by default the paper's on a GPU, and one that takes seconds on a CPU."""
     cuda = device.type == "cuda"
     networks = [network] if network is not None else ["wrn28x1", "wrn28x4"] if cuda else ["wrn10x1"]
     batch = batch or (128 if cuda else 32)
@@ -69,7 +69,7 @@ def cases_for(device: torch.device, network: str | None = None, batch: int | Non
 
 
 def pictures(case: Case, device: torch.device) -> Arrays:
-    """Random images on the device: on a GPU as many as CIFAR's training split has, of large ones fewer."""
+    """Random images on the device: on a GPU as many as in CIFAR's training split, or fewer if they are large."""
     count = max(4 * case.batch, 512) if device.type != "cuda" or case.network in LARGE else 45_000
     generator = torch.Generator().manual_seed(0)
     shape = (count, 3, case.side, case.side)
@@ -78,7 +78,7 @@ def pictures(case: Case, device: torch.device) -> Arrays:
 
 
 def fresh(case: Case) -> nn.Module:
-    """A new network; an unknown one is refused."""
+    """A new network; refuses unknown names."""
     if case.network != VIT:
         return build_network(case.network, case.classes, (CIFAR10.mean, CIFAR10.std), (case.side, case.side))
     try:
@@ -90,14 +90,14 @@ def fresh(case: Case) -> nn.Module:
 
 
 def networks_of(case: Case) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Teachers, if the method has any, and the networks to be trained: the same for both versions."""
+    """The teachers, if the method has any, and the networks to be trained; the same for both versions."""
     torch.manual_seed(0)
     teachers = [fresh(case) for _ in range(case.members)] if METHODS[case.method].needs_teachers else []
     return teachers, [fresh(case) for _ in range(case.runs)]
 
 
 def trainings(case: Case, data: Arrays, device: torch.device, precision: str) -> list[Training]:
-    """The engine's, ready for the first step."""
+    """The engine's trainings, ready for the first step."""
     teachers, nets = networks_of(case)
     jobs = [
         Job(
@@ -119,13 +119,13 @@ def trainings(case: Case, data: Arrays, device: torch.device, precision: str) ->
 
 
 def our_rounds(case: Case, data: Arrays, device: torch.device, precision: str) -> Rounds:
-    """Steps as the training loop takes them, behind the warm-up, where the learning rate is what it mostly is."""
+    """Steps as in the training loop, at a point after the warm-up, with a typical learning rate."""
     ready = trainings(case, data, device, precision)
     return rounds_of([stepping(training, case.batch, at=LATER) for training in ready], device)
 
 
 def plain_rounds(case: Case, data: Arrays, device: torch.device) -> Rounds:
-    """The same, as written in an afternoon; several runs one after the other."""
+    """The same in plain PyTorch, as written in an afternoon; several runs one after the other."""
     teachers, nets = networks_of(case)
     for module in (*teachers, *nets):
         module.to(device)

@@ -1,4 +1,4 @@
-"""Our steps beside the plain ones and beside what could be had, on the machine this runs on."""
+"""Compares our steps with plain ones and with the hardware's limit, on the machine this runs on."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from onefold.engine.keeping.environment import environment, now
 from onefold.fast.tf32 import tf32
 from onefold.methods import METHODS, PERTURBATIONS
 
-WARM = 3  # rounds before any is timed
+WARM = 3  # warm-up rounds
 
 
 @dataclass(frozen=True)
 class Row:
-    """Milliseconds of a whole step, and what goes with them."""
+    """The milliseconds of a whole step, and other numbers about it."""
 
     network: str
     step: str
@@ -38,12 +38,12 @@ class Row:
     bytes_ms: float
     passes: int  # in forward passes
     tflop: float
-    memory_gb: float  # of a GPU by tensors, else of the process
+    memory_gb: float  # on a GPU of all tensors, else of the process
     start_up_s: float
 
     @property
     def ratio(self) -> float:
-        """How many times as long the plain version takes."""
+        """How many times faster than the plain version we are."""
         return self.plain_ms / self.ms
 
 
@@ -54,10 +54,10 @@ class Table:
     rows: tuple[Row, ...]
 
     def record(self, device: torch.device) -> dict[str, Any]:
-        """For a file: the rows, and where, when and of what version they are."""
+        """A record for a file: the rows, with the machine, the date and the versions."""
         return {
             "date": now(),
-            "load": os.getloadavg() if hasattr(os, "getloadavg") else None,  # of the last 1, 5 and 15 minutes
+            "load": os.getloadavg() if hasattr(os, "getloadavg") else None,  # in the last 1, 5 and 15 minutes
             "environment": environment(device) | {"command": ["onefold", *sys.argv[1:]]},
             "precision": self.precision,
             "rates": asdict(self.rates),
@@ -73,9 +73,9 @@ def compare(
     blocks: int = 5,
     told: Callable[[str, int], None] = lambda _label, _done: None,
 ) -> Iterator[Table]:
-    """Times every case; bf16 on a GPU, float32 on a CPU. The plain version is float32, on a GPU with TF32.
+    """Times every case; in bf16 on a GPU, in float32 on a CPU. The plain version is in float32, on a GPU with TF32.
 
-    After each case the table so far: it is there whatever happens to the next one.
+    Yields the table so far after each case, so that it is not lost if the next one fails.
     """
     precision = "bf16" if device.type == "cuda" else "float32"
     with own_randomness(device), current(device):
@@ -120,7 +120,7 @@ def row_of(case: Case, rates: Rates, device: torch.device, steps: int, blocks: i
 
 
 def with_tf32(rounds: Rounds) -> Rounds:
-    """What a good engineer switches on first, for the plain version alone."""
+    """Runs the plain version with TF32 and cuDNN's autotuning, which any good engineer would switch on first."""
     cudnn = torch.backends.cudnn
 
     def fast(count: int) -> None:

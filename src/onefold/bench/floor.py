@@ -1,4 +1,4 @@
-"""The least time a step could take: its arithmetic and its bytes at the rates this machine reaches."""
+"""A lower bound on the time of a step: its FLOPs and its bytes, at the rates that this machine reaches."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from onefold.bench.timing import repeated, round_seconds
 from onefold.engine.cost.counting import Forward
 
 BYTES = {"bf16": 2, "float32": 4}
-UPDATE = 5 * 4  # bytes a parameter: weight, gradient and momentum are read, weight and momentum written
+UPDATE = 5 * 4  # bytes per parameter: weight, gradient and momentum are read, weight and momentum written
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a large product and a large copy reach."""
+    """The rates of a large matrix product and a large copy."""
 
     precision: str
-    flops: float  # a second
-    bytes: float  # a second, read and written
+    flops: float  # per second
+    bytes: float  # per second, read plus written
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Floor:
 
     arithmetic: float
     bytes: float
-    seconds: float  # operation by operation whichever takes longer, and the update of the weights
+    seconds: float  # for each operation, the longer of the two; plus the update of the weights
 
 
 def measure_rates(device: torch.device, precision: str) -> Rates:
-    """A second or so: a square product and a copy that no cache holds, each as fast as it was at its best."""
+    """The best rates of a square matrix product and of a copy that exceeds all caches; takes a second or so."""
     cuda = device.type == "cuda"
     best = partial(round_seconds, device=device, blocks=5, of=min)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -47,11 +47,12 @@ def measure_rates(device: torch.device, precision: str) -> Rates:
 
 
 def floor_of(forward: Forward, equivalents: int, parameters: int, rates: Rates) -> Floor:
-    """`equivalents` passes that cost what `forward` does, and the update of `parameters` numbers.
+    """The floor for `equivalents` passes, each with the cost of `forward`, and the update of `parameters` numbers.
 
-    A gradient moves what the forward pass moves: that of the input reads the output's gradient and writes the input's,
-    that of the weights reads both. What a cache keeps between operations, and what fusing two of them would save, is
-    not counted, so that a network whose activations fit into a cache may be faster than this.
+    Computing a gradient moves as many bytes as the forward pass: the gradient of the input reads that of the output and
+    writes its own; the gradient of the weights reads two tensors of these sizes. Savings from caches between
+    operations, and from fusing operations, are not considered, so a network whose activations fit into a cache may be
+    faster than this.
     """
     size = BYTES[rates.precision]
     arithmetic = [op.flops / rates.flops for op in forward.operations]

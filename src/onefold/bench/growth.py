@@ -1,4 +1,4 @@
-"""How the cost of a student grows with members, batch and devices."""
+"""How the cost of a student grows with members, batch size and devices."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Grown:
     what: str
     passes: int  # in forward passes
     step_tflop: float
-    memory: float  # bytes, of each device
+    memory: float  # bytes per device
     step: float  # seconds
-    student: float  # seconds in all
+    student: float  # seconds in total
     teachers: float
 
 
 def growth(recipe: Recipe, examples: Examples, teachers: Phase, student: Phase) -> list[Grown]:
-    """By counting from what was measured: time in proportion to arithmetic, memory by what the estimate adds.
+    """Extrapolates from what was measured: time in proportion to FLOPs, memory by the difference of the estimates.
 
-    A GPU that small steps do not fill grows more slowly than that. Several devices share every batch of the student,
-    and train teachers of their own where there are enough; what they tell each other comes on top.
+    On a GPU that small steps do not fill, time grows more slowly than that. Several devices share every batch of the
+    student, and train different teachers if there are enough; their communication is not included.
     """
     here = row("as it is", recipe, recipe, 1, examples, teachers, student)
     other = [row(what, changed, recipe, 1, examples, teachers, student) for what, changed in variants(recipe).items()]
@@ -44,7 +44,7 @@ def growth(recipe: Recipe, examples: Examples, teachers: Phase, student: Phase) 
 
 
 def variants(recipe: Recipe) -> dict[str, Recipe]:
-    """Half and twice the members, half and twice the batch; what makes no sense is left out."""
+    """Half and twice the members, half and twice the batch size, without those that make no sense."""
     found: dict[str, Recipe] = {}
     for members in (recipe.members // 2, 2 * recipe.members):
         if members >= 2:
@@ -75,19 +75,20 @@ def row(
 
 
 def teachers_seconds(measured: Phase, each: float) -> float:
-    """Seconds in which a device trains `each` teachers: the program starts once, a teacher or those beside it anew."""
+    """Seconds for a device to train `each` teachers. The program starts once, then each group of teachers that train
+    side by side has its own start-up."""
     times, runs, own = measured.times, measured.measured.runs, measured.measured.start_up
     program = times.start_up - own * measured.work.runs / runs
     return program + own * max(1.0, each / runs) + (times.total - times.start_up) * each / measured.work.runs
 
 
 def rounds(members: int, devices: int) -> float:
-    """Teachers that come one after the other: each device has its own, or all share each one."""
+    """Teachers that a device trains one after the other: each device trains its own, or all devices share each one."""
     return -(-members // devices) if members >= devices else members / devices
 
 
 def estimate(recipe: Recipe, examples: Examples, devices: int) -> float:
-    """Bytes of the student's step on each device."""
+    """Estimated bytes for the student's step on each device."""
     part = -(-recipe.optim.batch_size // devices)
     recipe = replace(recipe, optim=replace(recipe.optim, batch_size=part))
     source = examples.source
@@ -104,7 +105,7 @@ def growth_measured(
     seconds: float,
     say: Callable[[str], None],
 ) -> list[Grown]:
-    """The same with the steps of every other M and batch measured, too; several devices still by counting."""
+    """The same, but with the steps for other M and batch sizes measured; several devices are still extrapolated."""
     rows = growth(recipe, examples, teachers, student)
     found = []
     for grown in rows:

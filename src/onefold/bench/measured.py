@@ -1,4 +1,4 @@
-"""A few seconds of a recipe's own steps, evaluations and checkpoints."""
+"""Measures a recipe's own steps, evaluations and checkpoints for a few seconds."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ from onefold.metrics import fit_temperature
 from onefold.recipe import Recipe
 from onefold.run import RunFolder
 
-STILL = 1e-12  # a learning rate with which nothing moves: only the work is wanted
-LEAST, WARM = 3, 2  # rounds at least
-NUMBERS = 2_000_000  # log-probabilities that the metrics are timed with
+STILL = 1e-12  # a learning rate that changes nothing: only the work matters
+LEAST, WARM = 3, 2  # least rounds to measure, and rounds to warm up
+NUMBERS = 2_000_000  # most log-probabilities with which the metrics are timed
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds, of one run or of `runs` side by side."""
+    """Times in seconds, of one run or of `runs` side by side."""
 
     runs: int
-    start_up: float  # to the end of the first step of every shape, and what is slower for the first time after that
+    start_up: float  # until the end of the first step of every shape, plus the overhead of other first times
     step: float
-    last: float  # the step of an epoch's last batch, where it is not full; else 0
-    serve: float  # to make what is evaluated
-    example: float  # to evaluate one
-    checkpoint: float  # to copy it; what writes it is a thread
+    last: float  # a step on an epoch's last batch, if it is not full; else 0
+    serve: float  # to make the network that is evaluated
+    example: float  # to evaluate one example
+    checkpoint: float  # to copy a checkpoint; a thread writes it
     best: float  # to copy the best weights
-    written: float  # until both are on the disk, after that
-    metrics: float  # of val and test, in the end
-    look: float  # at how far apart the members are; 0 where nothing can be compared
-    memory: int  # bytes at most: of a GPU by tensors, else of the process
+    written: float  # from then until both are on disk
+    metrics: float  # of val and test, at the end
+    look: float  # to measure the members' diversity; 0 if it is not measured
+    memory: int  # peak bytes: on a GPU of all tensors, else of the process
 
 
 def measured(
@@ -66,10 +66,10 @@ def measured(
     seconds: float,
     say: Callable[[str], None],
 ) -> Measured:
-    """Steps for some seconds, with teachers that know nothing: what they answer costs the same."""
+    """Takes steps for some seconds, with untrained teachers, which cost the same as trained ones."""
     cleared(device)
     forget_peak(device)
-    before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0  # nothing that a run would have
+    before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0  # not part of the run
     begin = finished(device)
     with own_randomness(device), current(device):
         ready = trainings(recipe, examples, device, student=student, say=say)
@@ -80,7 +80,7 @@ def measured(
 def trainings(
     recipe: Recipe, examples: Examples, device: torch.device, *, student: bool, say: Callable[[str], None]
 ) -> list[Training]:
-    """The student's, or those of the teachers that are trained at once."""
+    """The training of the student, or of as many teachers as are trained at once."""
     method = method_named(recipe.distill.method if student else "supervised")
     perturbation = perturbation_named(recipe.distill.perturbation if student else "none")
     still = replace(recipe, optim=replace(recipe.optim, lr=STILL))
@@ -118,7 +118,7 @@ def timed(
 
 
 def stepping_on(training: Training, size: int, partial: int) -> Iterator[None]:
-    """Steps on an epoch's last batch."""
+    """Takes steps on an epoch's last, partial batch."""
     x, labels = next(batches(training, size))
     x, labels = x[:partial].clone(), labels[:partial].clone()
     training.student.train()
@@ -129,7 +129,7 @@ def stepping_on(training: Training, size: int, partial: int) -> Iterator[None]:
 
 
 def mean_seconds(rounds: Callable[[int], None], device: torch.device, seconds: float) -> float:
-    """The mean, not the median: what disturbs a step now and then disturbs a run, too."""
+    """Seconds per round: the mean, not the median, because occasional slow steps also slow down a run."""
     rounds(WARM)
     begin = now = finished(device)
     done, block = 0, 1
@@ -137,12 +137,12 @@ def mean_seconds(rounds: Callable[[int], None], device: torch.device, seconds: f
         rounds(block)
         done += block
         now = finished(device)
-        block = max(1, min(50, int(seconds / 4 * done / (now - begin))))  # the device is waited for now and then
+        block = max(1, min(50, int(seconds / 4 * done / (now - begin))))  # rounds between synchronisations
     return (now - begin) / done
 
 
 class Some:
-    """A loader that stops when its time is over."""
+    """A loader that stops after some time."""
 
     def __init__(self, loader: Loader, seconds: float) -> None:
         self.loader, self.seconds, self.seen = loader, seconds, 0
@@ -167,7 +167,7 @@ class Some:
 
 
 def evaluation_seconds(training: Training, device: torch.device, seconds: float) -> tuple[float, float, float]:
-    """To make what is served, to evaluate an example with it, and what the first time takes more."""
+    """Seconds to make the network that is served, to evaluate an example with it, and the extra time of the first."""
     method, loader = training.job.method, training.val
     assert loader is not None, "a source has a validation split"
     times = []
@@ -185,10 +185,10 @@ def evaluation_seconds(training: Training, device: torch.device, seconds: float)
 def diversity_seconds(
     training: Training, device: torch.device, recipe: Recipe, examples: Examples
 ) -> tuple[float, float]:
-    """What the first look at the members takes more than others, and such another."""
+    """Seconds that the first measurement of diversity takes longer than later ones, and seconds of a later one."""
     if training.diversity is None:
         return 0.0, 0.0
-    # As many images as the run itself will look at; files have a stand-in of fewer examples.
+    # Use as many images as the run itself will; the stand-in for files has fewer examples.
     training.diversity.count = how_often(recipe.diversity_every, recipe.epochs, examples.counts["train"])[0]
     times = []
     for _ in range(2):
@@ -199,8 +199,8 @@ def diversity_seconds(
 
 
 def checkpoint_seconds(training: Training, device: torch.device) -> tuple[float, float, float]:
-    """To copy the state and the best weights, and from then on until both are on the disk of the folder we are in, as
-    a run does it; the second time, when they replace the first."""
+    """Seconds to copy the state, to copy the best weights, and from then until both are on disk, in the current folder,
+    done as in a run. Measured the second time, when they replace the first."""
     losses = Losses(training.job.settings.log_every, device)
     with scratch() as folder:
         run = RunFolder(folder)
@@ -220,7 +220,7 @@ def checkpoint_seconds(training: Training, device: torch.device) -> tuple[float,
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """A folder that goes again: here, where runs are kept if nothing is said, or where it can be."""
+    """A temporary folder: in the current folder, where runs are saved by default, or else wherever possible."""
     try:
         return tempfile.TemporaryDirectory(prefix=".onefold-", dir=Path.cwd())
     except OSError:
@@ -228,7 +228,7 @@ def scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def metrics_seconds(counts: dict[str, int], classes: int) -> float:
-    """The metrics of val and test, and the temperature; of many numbers, of a part of them."""
+    """Seconds for the metrics of val and test, and the temperature; extrapolated from a part if there are many."""
     share = min(1.0, NUMBERS / (classes * (counts["val"] + counts["test"])))
     splits = {}
     for split in ("val", "test"):

@@ -1,4 +1,4 @@
-"""What has been needed of memory, by looking."""
+"""Measures peak memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 
 
 def forget_peak(device: torch.device) -> None:
-    """From here on `peak_bytes` is of what comes."""
+    """Resets the peak, so that `peak_bytes` is about what follows."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
-    with contextlib.suppress(OSError):  # where the system does not let us, the peak is that of the whole process
+    with contextlib.suppress(OSError):  # if the system does not allow it, the peak is since the start of the process
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_bytes(device: torch.device) -> int:
-    """The most that was in use: of a GPU's memory by tensors, else of the machine's by this process."""
+    """Peak memory: on a GPU of all tensors, else of this process."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     with contextlib.suppress(OSError):

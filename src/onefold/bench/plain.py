@@ -1,7 +1,7 @@
-"""The methods as one writes them in an afternoon: plain PyTorch, eager, TF32, one teacher after the other.
+"""The methods as one would write them in an afternoon: plain PyTorch, eager, TF32, one teacher after the other.
 
-What the fast engine is compared with, in speed and in its losses. The network is the user's; everything else is
-written here without the package.
+The baseline for the fast engine, in speed and in losses. The network is the user's; nothing else of the package is
+used here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 class RankOneConv2d(nn.Module):
-    """A convolution of M members: s_m o conv(r_m o x)."""
+    """A convolution with M members: s_m o conv(r_m o x)."""
 
     def __init__(self, conv: nn.Conv2d, members: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def batch_ensemble(net: nn.Module, members: int) -> nn.Module:
 
 
 def optimizer_for(net: nn.Module, members: int, lr: float, decay: float) -> torch.optim.SGD:
-    """Algorithm 2: factors have M times the gradient, and are pulled toward one instead of zero."""
+    """Algorithm 2: factors have M times the gradient, and decay toward one instead of zero."""
     factors = [p for m in net.modules() if isinstance(m, (RankOneConv2d, RankOneLinear)) for p in (m.r, m.s)]
     known = {id(p) for p in factors}
     groups = [
@@ -141,7 +141,7 @@ def latentbe_step(
         loss: Tensor = -(temperature**2) * ((targets / temperature).softmax(-1) * log_p).sum(-1).mean()
         loss.backward()
         with torch.no_grad():
-            for p in factors:  # the pull toward one, with the same coefficient as the decay of the weights
+            for p in factors:  # decay toward one, with the same coefficient as the decay of the weights
                 assert p.grad is not None
                 p.grad.add_(p - 1, alpha=decay / members)
         optimizer.step()

@@ -1,4 +1,4 @@
-"""What a recipe will cost: passes, arithmetic, memory and time, of its teachers and of its student."""
+"""Estimates what a recipe will cost in passes, FLOPs, memory and time, for its teachers and for its student."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from onefold.recipe import Recipe, evaluated
 
 @dataclass(frozen=True)
 class Work:
-    """What is known by counting."""
+    """The amount of work, by counting."""
 
-    passes: Passes  # of a step
+    passes: Passes  # per step
     runs: int  # networks that are trained
-    steps: int  # of a run
+    steps: int  # per run
     flops: float  # of one example through one network
     batch: int
-    evaluated: int  # examples of a run that are looked at without learning from them
+    evaluated: int  # forward passes of single examples for evaluation, per run
 
     @property
     def step_flops(self) -> float:
         return self.passes.equivalents * self.batch * self.flops
 
     def total_flops(self, examples: int) -> float:
-        """Of all runs, each of which learns from so many examples."""
+        """FLOPs of all runs, each of which trains on `examples` examples, counted in every epoch."""
         return self.runs * self.flops * (self.passes.equivalents * examples + self.evaluated)
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a command."""
+    """The seconds that a command takes."""
 
     start_up: float
     training: float
@@ -60,7 +60,7 @@ class Phase:
 
     name: str
     work: Work
-    tflop: float  # of the whole
+    tflop: float  # in total
     measured: Measured
     times: Times
 
@@ -82,7 +82,7 @@ def phase_of(
     program: float,
     say: Callable[[str], None],
 ) -> Phase:
-    """Counts, measures for some seconds, and adds up; `program` is what it takes to start the program itself."""
+    """Counts, measures for some seconds, and adds up; `program` is the time to start the program itself."""
     work = work_of(recipe, examples, student=student)
     found = measured(recipe, examples, device, student=student, seconds=seconds, say=say)
     learned = recipe.epochs * learned_from(recipe, examples)
@@ -91,7 +91,7 @@ def phase_of(
 
 
 def learned_from(recipe: Recipe, examples: Examples) -> int:
-    """Examples of an epoch."""
+    """Examples per epoch."""
     count, batch = examples.counts["train"], recipe.optim.batch_size
     return count // batch * batch if recipe.optim.drop_last else count
 
@@ -114,15 +114,15 @@ def work_of(recipe: Recipe, examples: Examples, *, student: bool) -> Work:
 
 
 def evaluations(recipe: Recipe) -> int:
-    """On the validation split; the last epoch always has one."""
+    """The number of evaluations on the validation split in a run; there is always one after the last epoch."""
     epochs = range(1, recipe.epochs + 1)
     return sum(evaluated(epoch, recipe.epochs, recipe.eval_every, recipe.eval_last) for epoch in epochs)
 
 
 def times_of(recipe: Recipe, examples: Examples, work: Work, found: Measured, program: float) -> Times:
-    """Seconds of the whole command, from those of its parts.
+    """The times of the whole command, from those of its parts.
 
-    Runs that were measured side by side share their steps, and everything else comes one after the other.
+    Runs that were measured side by side take their steps together, and everything else one after the other.
     """
     counts, epochs, batch = examples.counts, recipe.epochs, recipe.optim.batch_size
     full = counts["train"] // batch if found.last or recipe.optim.drop_last else steps_in(counts["train"], batch, False)
@@ -133,8 +133,9 @@ def times_of(recipe: Recipe, examples: Examples, work: Work, found: Measured, pr
         _, every = how_often(recipe.diversity_every, epochs, learned_from(recipe, examples))
         looks += epochs // every * found.look
     final = found.serve + (counts["val"] + counts["test"]) * found.example + found.metrics
-    # One an epoch, and in a long epoch one every few minutes; the best weights after each evaluation. They are written
-    # beside what comes next, and waited for where that is over first; so is the last, and the model, a third as large.
+    # A checkpoint per epoch, and in a long epoch one every few minutes; the best weights after each evaluation. They
+    # are written in the background, and waited for only if the next ones come first. At the end, the run waits for the
+    # last checkpoint, and for the model, which is a third as large.
     epoch = training / epochs / rounds
     within = int(epoch / (60 * settings_of(recipe, 0).minutes))
     kept = epochs * (1 + within) * found.checkpoint + evaluations(recipe) * found.best + 4 / 3 * found.written

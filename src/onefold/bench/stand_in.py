@@ -1,4 +1,4 @@
-"""Examples of a recipe's shape: its own where they are, random ones of the same sizes where they are not."""
+"""The examples of a recipe, or, if these are missing, random ones of the same shapes."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from onefold.data.statistics import Statistics
 from onefold.engine.from_recipe import SPLIT_SEED
 from onefold.recipe import Recipe
 
-BATCHES = 8  # of each split that stand for files
-DISTINCT = 256  # random images; the rest repeats them
+BATCHES = 8  # of each split, as a stand-in for files
+DISTINCT = 256  # different random images, which are repeated
 HALF = Statistics((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known of a data set without having it."""
+    """The sizes of a data set, known without having it."""
 
     classes: int
     side: int
     train: int
     val: int
     test: int
-    files: bool = False  # read one by one, which a stand-in does not do
+    files: bool = False  # whether images are read from files one by one, which a stand-in does not do
 
     @property
     def counts(self) -> dict[str, int]:
         return {"train": self.train, "val": self.val, "test": self.test}
 
 
-# Splits as the readers make them; of SVHN and ImageNet a part of each class is held out, to within a few images.
+# Splits as the readers make them; for SVHN and ImageNet, which hold out a part of each class, up to a few images.
 SHAPES = {
     "cifar10": Shape(10, 32, 45_000, 5_000, 10_000),
     "cifar100": Shape(100, 32, 45_000, 5_000, 10_000),
@@ -46,7 +46,7 @@ SHAPES = {
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """A source to measure with, and how many examples the run itself will have."""
+    """A source to measure with, and the number of examples that the run itself will have."""
 
     source: Source
     counts: dict[str, int]
@@ -55,7 +55,7 @@ class Examples:
 
 
 def examples_for(recipe: Recipe, *, synthetic: bool = False) -> Examples:
-    """The recipe's data; a stand-in where they are not there, or not wanted. Nothing is fetched."""
+    """The recipe's data, or a stand-in if they are missing or not wanted. Nothing is downloaded."""
     name = recipe.data.source
     if ":" not in name and name not in READERS:
         raise unknown(name)
@@ -80,7 +80,7 @@ def size(split: Split) -> int:
 
 
 def stand_in(name: str, batch: int, reason: str) -> Examples:
-    """Random images: all of them where they would be in memory, some of them where they would be read from files."""
+    """Random images: as many as in the data set if it would be in memory, fewer if it would be read from files."""
     shape = SHAPES[name]
     held = {split: min(count, BATCHES * batch) if shape.files else count for split, count in shape.counts.items()}
     generator = torch.Generator().manual_seed(0)

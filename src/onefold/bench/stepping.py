@@ -1,4 +1,4 @@
-"""Steps of a training, one after the other without an end, as its loop takes them."""
+"""An endless sequence of training steps, taken as in the training loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onefold.engine.training import Training
 
 
 def batches(training: Training, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Whole batches of one epoch after the other."""
+    """The full batches of one epoch after the other."""
     for epoch in itertools.count():
         for x, labels in training.batches(epoch, 0):
             if len(x) == size:
@@ -23,7 +23,7 @@ def batches(training: Training, size: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def stepping(training: Training, size: int, at: int = 0) -> Iterator[None]:
-    """Takes a step for every batch of a size, at the learning rate of the step `at`."""
+    """Takes a step for every batch of the given size, with the learning rate of step `at`."""
     losses = Losses(training.job.settings.log_every, training.job.device)
     training.student.train()
     for x, labels in batches(training, size):
@@ -36,7 +36,7 @@ def stepping(training: Training, size: int, at: int = 0) -> Iterator[None]:
 
 
 def rounds_of(steps: Sequence[Iterator[None]], device: torch.device) -> Rounds:
-    """A round is a step of each; on a GPU they go side by side, as the engine trains several."""
+    """A round is one step of each training; on a GPU side by side, as when the engine trains several at once."""
 
     def rounds(count: int) -> None:
         if len(steps) > 1 and device.type == "cuda":

@@ -1,4 +1,4 @@
-"""How long something takes on a device, once it has warmed up."""
+"""Measures how long something takes on a device, after a warm-up."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-Rounds = Callable[[int], None]  # does so many rounds of something
+Rounds = Callable[[int], None]  # does the given number of rounds of something
 
 
 def finished(device: torch.device) -> float:
-    """The clock, once the device has done everything it was told."""
+    """Waits until the device has finished all its work, and returns the time."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 def other_work() -> str | None:
-    """A sentence where the machine has more to do than it has cores, before anything is measured on it."""
+    """A warning, before anything is measured, if the machine's load is already as large as its number of cores."""
     load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
     if load < cores:
         return None
@@ -29,9 +29,9 @@ def other_work() -> str | None:
 
 
 def cleared(device: torch.device) -> None:
-    """What came before is given back and forgotten, compiled graphs too, as in a program that has just begun.
+    """Frees memory and compiled graphs of what ran before, to measure as in a program that has just started.
 
-    But for torch's compiler, which takes seconds to load: here, and not in the middle of whatever is measured first.
+    This also imports torch's compiler, which takes seconds, so that it does not happen during the first measurement.
     """
     torch._dynamo.reset()
     gc.collect()
@@ -40,7 +40,7 @@ def cleared(device: torch.device) -> None:
 
 
 def block_seconds(rounds: Rounds, count: int, device: torch.device) -> float:
-    """Seconds of `count` rounds; on a GPU between two events."""
+    """Seconds for `count` rounds; on a GPU, between two events."""
     if device.type != "cuda":
         begin = time.perf_counter()
         rounds(count)
@@ -48,7 +48,7 @@ def block_seconds(rounds: Rounds, count: int, device: torch.device) -> float:
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     first.record()
     rounds(count)
-    torch.cuda.synchronize(device)  # rounds of several runs have streams of their own, which an event does not see
+    torch.cuda.synchronize(device)  # several runs use streams of their own, which an event does not wait for
     last.record()
     torch.cuda.synchronize(device)
     return float(first.elapsed_time(last)) / 1e3
@@ -63,16 +63,16 @@ def round_seconds(
     blocks: int,
     of: Callable[[list[float]], float] = statistics.median,
 ) -> float:
-    """Seconds a round, after `warm` of them: the median over blocks of `count` rounds, or what else `of` them."""
+    """Seconds per round, after `warm` warm-up rounds: the median (or `of`) over blocks of `count` rounds."""
     rounds(warm)
     finished(device)
     return of([block_seconds(rounds, count, device) / count for _ in range(blocks)])
 
 
 def in_turn(rivals: Sequence[tuple[Rounds, int]], device: torch.device, blocks: int) -> list[float]:
-    """Seconds a round of each rival, a block of one after a block of the other: all see the same neighbours.
+    """Seconds per round of each rival, in alternating blocks, so that other load on the machine affects all equally.
 
-    A round before every block, which is not counted, finds the memory as the other left it.
+    Each block is preceded by an uncounted round, because the caches and memory are as the other rival left them.
     """
     taken: list[list[float]] = [[] for _ in rivals]
     for _ in range(blocks):

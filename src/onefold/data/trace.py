@@ -13,7 +13,7 @@ from onefold.data.source import Source
 from onefold.data.split import Arrays, Split
 
 TRACED = 4096  # examples that go into a fingerprint, at most
-GLANCED = 16  # examples of a user's data set that are read one by one
+GLANCED = 16  # examples that `glance` reads
 
 
 def trace(split: Split) -> str:
@@ -40,10 +40,10 @@ def of_labels(pictures: Pictures) -> str:
 
 
 def glance(split: Split) -> list[list[float]]:
-    """Label, mean and deviation of a few examples of a user's `Dataset`; empty if they cannot be read so.
+    """Label, mean and deviation of a few examples of a user's `Dataset`; empty if they cannot be read one by one.
 
-    Not a hash: another version of a library may decode an image to slightly different values. Examples that are random
-    although the global random numbers are seeded leave only their labels.
+    Not a hash, because other versions of a library may decode an image to slightly different values. For examples that
+    are random even with seeded global random numbers, only the label is included.
     """
     dataset = split.dataset if isinstance(split, DataLoader) else split
     if isinstance(dataset, Arrays | IterableDataset) or not hasattr(dataset, "__len__"):
@@ -52,7 +52,7 @@ def glance(split: Split) -> list[list[float]]:
     for index in range(0, len(dataset), max(1, -(-len(dataset) // GLANCED))):
         try:
             found, again = examples[Key(index, index)], examples[Key(index, index)]
-        except Exception:  # a data set may raise anything, and training will say what
+        except Exception:  # a data set may raise anything; training will report it
             return []
         if isinstance(found, Refusal) or isinstance(again, Refusal):
             return []

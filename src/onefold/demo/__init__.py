@@ -1,4 +1,4 @@
-"""The whole story on a small data set: teachers, their ensemble, and students that cost as much as one of them."""
+"""The demo: teachers, their ensemble, and students that cost as much as a single teacher, on a small data set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onefold.report import Section, report
 from onefold.run import RunFolder
 
 SEEDS = 3
-MOST_WORKERS = 2  # each takes three quarters of a GB
+MOST_WORKERS = 2  # each needs about 0.75 GB
 
 __all__ = ["SEEDS", "Stage", "demo"]
 
@@ -30,10 +30,10 @@ def demo(
     recipe: Recipe | None = None,
     stage: Callable[[str], Stage] = unseen,
 ) -> tuple[Path, list[Section]]:
-    """Trains, distils, evaluates and times everything under `out`; gives the page's path and its tables.
+    """Trains, distils, evaluates and times everything in `out`; returns the page's path and its sections.
 
-    Every seed is a repetition of everything with other random numbers: other teachers and other students. The
-    work is shared between workers of one thread each, and the numbers do not depend on how many there are.
+    Every seed repeats everything with different random numbers: other teachers and other students. The work is shared
+    by workers with one thread each; results do not depend on how many there are.
     """
     recipe = digits() if recipe is None else recipe
     folders = {seed: Path(out).expanduser() / f"seed-{seed}" for seed in range(seeds)}
@@ -61,6 +61,6 @@ def demo(
 
 
 def cores() -> int:
-    """Those this process may use, as far as the memory of a small machine allows."""
+    """The number of cores this process may use, limited for the memory of a small machine."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(usable, MOST_WORKERS)

@@ -1,4 +1,4 @@
-"""Which task is next, which are done, and how much of everything that is."""
+"""Keeps track of which task is next, which are done, and of the overall progress."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from onefold.demo.tasks import Student, Task
 
 
 class Board:
-    """Tasks that wait, run and are done. A student waits for the teachers of its folder."""
+    """Tasks that are waiting, running or done. A student waits for the teachers in its folder."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.tasks, self.waiting = list(tasks), list(tasks)
-        self.share = dict.fromkeys(tasks, 0.0)  # of each task, how much is done
+        self.share = dict.fromkeys(tasks, 0.0)  # how much of each task is done
         self.tries: dict[Task | None, int] = {}
 
     @property
@@ -21,14 +21,14 @@ class Board:
 
     @property
     def progress(self) -> tuple[int, int, str]:
-        """Work done and all of it, in thousandths of a teacher's; how many tasks that is, in words."""
+        """The work done and the total, in thousandths of a teacher's work; and the number of tasks done, in words."""
         reached = sum(task.cost * self.share[task] for task in self.tasks)
         trained = sum(self.share[task] == 1 for task in self.tasks)
         total = sum(task.cost for task in self.tasks)
         return round(1000 * reached), round(1000 * total), f"{trained} of {len(self.tasks)} networks"
 
     def next(self) -> Task | None:
-        """The longest of those that can begin, so that all workers end at about the same time."""
+        """The longest task that can start, so that all workers end at about the same time."""
         able = [task for task in self.waiting if self.can_begin(task)]
         if not able:
             return None
@@ -43,13 +43,14 @@ class Board:
         return all(self.share[teacher] == 1 for teacher in needed)
 
     def reached(self, task: Task, share: float) -> None:
-        self.share[task] = 0.99 * share  # the network has still to be evaluated
+        self.share[task] = 0.99 * share  # the network still has to be evaluated
 
     def done(self, task: Task) -> None:
         self.share[task] = 1
 
     def give_back(self, task: Task | None) -> int:
-        """A task whose worker is gone waits again; how often that has happened to it. None: it had not begun one."""
+        """Puts back a task whose worker is gone, and returns how often that has happened to it. None stands for workers
+        that had not yet started a task."""
         if task is not None:
             self.waiting.insert(0, task)
         self.tries[task] = self.tries.get(task, 0) + 1

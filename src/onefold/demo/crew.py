@@ -1,4 +1,4 @@
-"""The tasks shared between workers, which are watched: one that dies or stands still is replaced, and that is said."""
+"""Shares tasks between workers and watches them: one that dies or hangs is replaced, with a message."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from onefold.engine.signals import interruptions
 if TYPE_CHECKING:
     from onefold.demo.workers import Wire
 
-LOOK = 0.2  # seconds between two looks at the workers
-STILL = 180.0  # seconds without a word of a worker that has something to do; a step takes a hundredth of one
-STARTING = 5  # times as long for one that starts: torch on a cold disk
-PATIENCE = 20.0  # seconds to save and end in
-TRIES = 3  # workers that a task may wear out
+LOOK = 0.2  # seconds between checks of the workers
+STILL = 180.0  # seconds without a message after which a busy worker counts as hanging; a step takes 0.01 s
+STARTING = 5  # times as long for a worker that is starting: importing torch from a cold disk is slow
+PATIENCE = 20.0  # seconds that a worker has to save and end
+TRIES = 3  # workers that may fail on a task
 
 
 def run_tasks(tasks: Sequence[Task], workers: int, stage: Callable[[str], Stage]) -> None:
-    """Every task, by a thread of this process and processes beside it, one CPU thread each.
+    """Runs all tasks, in a thread of this process and in further processes, with one CPU thread each.
 
-    This process works too, because torch alone takes half a GB in each. Stops with `Interrupted` on a signal, and with
-    the error of a task that fails; what was reached is saved in any case.
+    This process works too, because torch alone takes half a GB in each process. Raises `Interrupted` after a signal,
+    and the error of a task that fails; progress is saved in any case.
     """
     board = Board(tasks)
     whole = stage("demo")
@@ -57,17 +57,17 @@ def run_tasks(tasks: Sequence[Task], workers: int, stage: Callable[[str], Stage]
 
 
 class Worker:
-    """This side of a worker: the wire to it, its task, and for how long it has been silent."""
+    """Our side of a worker: the connection to it, its task, and for how long it has been silent."""
 
     def __init__(self, stage: Callable[[str], Stage], in_this_process: bool) -> None:
-        # Not a fork: threads of torch do not survive one.
+        # Not a fork, which torch's threads do not survive.
         context = multiprocessing.get_context("spawn")
         self.wire: Wire
         self.wire, theirs = context.Pipe()
         self.shown = stage("worker")
         self.task: Task | None = None
         self.idle = False
-        self.silent = 0.0  # seconds, as counted while this process ran itself: a suspended machine is nobody's fault
+        self.silent = 0.0  # seconds, not counting time in which this process was suspended too
         self.stop = threading.Event()
         self.process: BaseProcess | None = None
         if in_this_process:
@@ -75,11 +75,11 @@ class Worker:
             self.thread.start()
         else:
             self.process = context.Process(target=in_process, args=(theirs, os.getpid()), daemon=True)
-            # SIGINT stays blocked in the process: Ctrl-C in a terminal reaches this one alone, which passes it on.
+            # SIGINT stays blocked in the process: Ctrl-C in a terminal is handled only here, and passed on.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             self.process.start()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            theirs.close()  # theirs alone now: when they are gone, the wire says so
+            theirs.close()  # now only the process has that end, so that the connection breaks when it dies
 
     def hand(self, task: Task) -> None:
         self.task, self.idle, self.silent = task, False, 0.0
@@ -93,7 +93,7 @@ class Worker:
         return not self.idle and self.silent > (STARTING * still if self.task is None else still)
 
     def give_up(self) -> None:
-        """Lets a worker that stands still say where, and ends it."""
+        """Makes a hanging worker print where it hangs, and kills it."""
         if self.process is None or self.process.pid is None:
             faulthandler.dump_traceback(sys.__stderr__ or sys.stderr)
             raise RuntimeError(f"{self.doing} stands still; --debug and the lines above show where")
@@ -117,7 +117,7 @@ class Worker:
 
 
 def listen(crew: list[Worker], board: Board) -> None:
-    """Waits a moment for words of the workers, shows them, and hands out what is to be done next."""
+    """Waits a moment for messages from workers, handles them, and hands out the next tasks."""
     by_wire = {worker.wire: worker for worker in crew if not worker.wire.closed}
     begin = time.monotonic()
     spoken = wait(list(by_wire), timeout=LOOK)
@@ -128,7 +128,7 @@ def listen(crew: list[Worker], board: Board) -> None:
         try:
             what, arguments = worker.wire.recv()
         except (EOFError, OSError):
-            worker.wire.close()  # it is gone
+            worker.wire.close()  # the worker is gone
             continue
         worker.silent = 0.0
         if what == "failed":
@@ -139,7 +139,7 @@ def listen(crew: list[Worker], board: Board) -> None:
             board.reached(worker.task, arguments[0] / arguments[1])
             continue
         if what == "note":
-            whose = " (flags of onefold distill)" if "--" in arguments[0] else ""  # the demo has none of them
+            whose = " (flags of onefold distill)" if "--" in arguments[0] else ""  # which the demo does not have
             worker.shown.message(f"{worker.doing}: {arguments[0]}{whose}")
             continue
         worker.idle = True
@@ -152,7 +152,7 @@ def listen(crew: list[Worker], board: Board) -> None:
 
 
 def replace_lost(crew: list[Worker], board: Board, stage: Callable[[str], Stage], still: float) -> None:
-    """Puts another worker in the place of one that died or stands still; its task goes on from the last checkpoint."""
+    """Replaces workers that died or hang; their tasks resume from the last checkpoint."""
     for number, worker in enumerate(crew):
         standing = worker.standing(still)
         if standing:
@@ -172,11 +172,11 @@ def replace_lost(crew: list[Worker], board: Board, stage: Callable[[str], Stage]
 
 
 def end(crew: Sequence[Worker]) -> None:
-    """Ends every worker, none is left behind: at once where it has nothing to do, else when it has saved."""
+    """Ends every worker: at once if it has nothing to do, else after it has saved. None is left behind."""
     for worker in crew:
         worker.stop.set()
         if worker.process is None:
-            worker.wire.close()  # this is what an idle thread waits for
+            worker.wire.close()  # wakes up an idle thread
         elif worker.idle and not worker.wire.closed:
             with contextlib.suppress(OSError):
                 worker.wire.send(None)
@@ -187,7 +187,7 @@ def end(crew: Sequence[Worker]) -> None:
     until = time.monotonic() + PATIENCE
     for worker in crew:
         (worker.thread if worker.process is None else worker.process).join(max(0.0, until - time.monotonic()))
-        worker.wire.close()  # not before: what it says while it saves must not fail
+        worker.wire.close()  # not earlier: messages it sends while saving must not fail
         if worker.process is not None and worker.process.is_alive():
             worker.process.kill()
             worker.process.join()

@@ -1,4 +1,4 @@
-"""Milliseconds an image, measured here and written beside the runs."""
+"""Measures milliseconds per image, and stores them with the runs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ BATCH, ROUNDS = 64, 41
 
 
 def write_speeds(recipe: Recipe, folder: Path, source: Source) -> None:
-    """Times the networks of one seed against each other and writes what each took into its folder.
+    """Times the networks of one seed against each other and writes each time into the network's folder.
 
-    Teachers are asked in turn and their probabilities averaged; a student is asked once.
+    An ensemble runs its teachers one after the other and averages their probabilities; a student takes one pass.
     """
     assert isinstance(source.test, Arrays), "the demo's data lie in memory"
     x = as_input(source.test.x[:BATCH])
@@ -53,7 +53,7 @@ def write_speeds(recipe: Recipe, folder: Path, source: Source) -> None:
 
 
 def times(asked: dict[str, Callable[[Tensor], Tensor]], x: Tensor) -> dict[str, float]:
-    """The fastest of some rounds in which everybody is asked once: what else runs on the machine only adds to it."""
+    """Milliseconds per image, from the fastest of several rounds over all networks: other load only adds to it."""
     taken: dict[str, list[float]] = {name: [] for name in asked}
     for _ in range(ROUNDS):
         for name, answer in asked.items():

@@ -1,4 +1,4 @@
-"""What the demo trains: for every seed four teachers, and then three students of theirs."""
+"""The tasks of the demo: for every seed, four teachers and then three students of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEACHERS = "teachers"
 
 
 class Stage(Progress, Protocol):
-    """Progress with a name that changes, and of work that is not steps."""
+    """Progress with a title that can change, also of work that is not training steps."""
 
     def title(self, text: str) -> None: ...
 
@@ -29,7 +29,7 @@ class Teacher:
     recipe: Recipe
     folder: Path  # of the seed
     member: int
-    cost: float = 1.0  # of a step
+    cost: float = 1.0  # of a step, in units of a teacher's step
 
     @property
     def title(self) -> str:
@@ -49,7 +49,7 @@ class Student:
 
     recipe: Recipe
     folder: Path  # of the seed
-    cost: float  # of a step, that of a teacher being 1
+    cost: float  # of a step, in units of a teacher's step
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""A worker: trains the tasks it is handed, one after another, in a process of its own or in a thread of this one."""
+"""A worker: trains the tasks it is given, one after the other, in its own process or in a thread of this one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def in_process(wire: Wire, parent: int) -> None:
-    """The target of a process. SIGTERM makes it save and stop, SIGUSR1 makes it tell where it stands."""
+    """The target of a process. SIGTERM makes it save and stop, SIGUSR1 makes it print its stack."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # between two tasks
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # in effect between tasks
 
     def listened() -> None:
-        if os.getppid() != parent:  # nobody is left to listen
+        if os.getppid() != parent:  # the parent is gone
             os.kill(os.getpid(), signal.SIGTERM)
 
     torch.set_num_threads(1)
@@ -37,19 +37,19 @@ def in_process(wire: Wire, parent: int) -> None:
 
 
 def in_thread(wire: Wire, stop: threading.Event) -> None:
-    """The target of a thread, which no signal reaches: `stop` makes it leave the task at its last checkpoint."""
+    """The target of a thread, which gets no signals: `stop` makes it abandon the task, at its last checkpoint."""
 
     def listened() -> None:
         if stop.is_set():
             raise Interrupted("stopped", signal.SIGTERM)
 
-    # The end of the wire is closed in any case: that is how the other side learns of the end.
+    # Closes the connection in any case, which tells the other side that the worker has ended.
     with wire, one_thread(), contextlib.suppress(Interrupted, EOFError, BrokenPipeError):
         serve(wire, listened)
 
 
 def serve(wire: Wire, listened: Callable[[], None]) -> None:
-    """Says "ready", then "done" after each task; "failed" with the error where one was refused or broke."""
+    """Sends "ready", then "done" after each task; or "failed", with the error, if a task was refused or crashed."""
     wire.send(("ready", ()))
     while (task := wire.recv()) is not None:
         try:
@@ -64,7 +64,7 @@ def serve(wire: Wire, listened: Callable[[], None]) -> None:
 
 
 class Told:
-    """Progress that the other end of the wire shows."""
+    """Progress that is sent through the connection, to be shown at the other end."""
 
     def __init__(self, wire: Wire, listened: Callable[[], None]) -> None:
         self.wire, self.listened = wire, listened
@@ -74,9 +74,9 @@ class Told:
         self.wire.send(("update", (done, total, loss, lr, rate)))
 
     def message(self, text: str) -> None:
-        """What the task is, its title says."""
+        """Not sent: the title says what the task is."""
 
     def note(self, text: str) -> None:
-        """What may be a mistake, or has come out badly."""
+        """Sends a note about a possible mistake or a poor result."""
         self.listened()
         self.wire.send(("note", (text,)))

@@ -1,4 +1,4 @@
-"""BatchNorm over a batch that several processes share, as the rewriting sees it."""
+"""BatchNorm over a batch shared by several processes, as the rewriting sees it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import Tensor
 
 
 class World(Protocol):
-    """What a normalisation asks of the processes that share a batch; all of them ask in step."""
+    """What a normalisation needs of the processes that share a batch; all of them must make the same calls."""
 
     @property
     def counted(self) -> bool:
-        """Whether this process's rows count; those of a stand-in do not."""
+        """Whether this process's rows count; a stand-in's do not."""
 
     def rows_of_all(self, row: Tensor) -> Tensor:
-        """Everybody's tensor of one shape, one below the other: `[W, ...]`."""
+        """Gathers the tensors of all processes, which have the same shape, into `[W, ...]`."""
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
-        """Sums over all processes, in place."""
+        """All-reduces tensors to their sums, in place."""
 
 
 def batch_norm_across(
@@ -34,9 +34,9 @@ def batch_norm_across(
     momentum: float | None,
     eps: float,
 ) -> Tensor:
-    """In the graph of a network, a BatchNorm whose statistics are those of all processes.
+    """Marks, in a network's graph, a BatchNorm with statistics over all processes.
 
-    The rewriting puts the real one in its place, or refuses the network; this one only has its shape.
+    The rewriting replaces it by the real one or refuses the network; this stand-in only has the right shapes.
     """
     return F.batch_norm(x, mean, var, weight, bias, training, momentum or 0.0, eps)
 
@@ -47,10 +47,10 @@ def pooled(every: Tensor, members: int) -> tuple[Tensor, Tensor, Tensor]:
     total = counts.sum(0)  # [1, C]
     weights = counts / total
     mean = (weights * means).sum(0)
-    # Deviations from the common mean, so that nothing large is subtracted.
+    # Via deviations from the common mean, so that no large numbers are subtracted.
     return mean, (weights * (variances + (means - mean).square())).sum(0), total[0]
 
 
 def own_row(mean: Tensor, var: Tensor, rows: int) -> Tensor:
-    """What a process tells the others: `[2 M + 1, C]`."""
+    """What a process sends to the others: means, variances and the number of rows, `[2 M + 1, C]`."""
     return torch.cat([mean, var, torch.full_like(mean[:1], rows)])

@@ -1,8 +1,8 @@
-"""Kernels compiled before they run, side by side: one after the other they are most of a start-up.
+"""Compiles kernels in parallel before they run: compiled one by one, they would be most of the start-up time.
 
-Whoever is about to compute something for the first time computes it once before. In that pass no kernel runs: each is
-only asked for, and threads compile it, while the descriptions in torch stand in for it. So the numbers of that pass
-are right too, but for rounding: nothing that looks at them is led astray.
+What is about to be computed for the first time is computed once in advance. In that pass no kernel is launched: each is
+only requested, threads compile it, and its description in torch computes the result instead. So the values of that pass
+are right, too, up to rounding, and code that depends on them is not misled.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any
 import torch
 
 LOG = logging.getLogger(__name__)
-THREADS, NAME = 16, "compile"  # so many at most, and what they are called
-# Contexts in which Triton takes requests, innermost last. Not a ContextVar: a backward pass has a thread of its own.
+THREADS, NAME = 16, "compile"  # the most threads, and the prefix of their names
+# Contexts in which Triton takes requests, innermost last. Not a ContextVar: a backward pass runs in another thread.
 ASKED: list[contextvars.Context] = []
 
 
 def only_asked() -> bool:
-    """Whether kernels are asked for and do not run."""
+    """Whether kernels are being requested for compilation rather than launched."""
     return bool(ASKED)
 
 
 class Loaded(Executor):
-    """Threads that load what they have compiled: some versions of Triton compile a launcher then."""
+    """Compiles in threads and also loads each kernel there, since some versions of Triton compile its launcher then."""
 
     def __init__(self, threads: Executor) -> None:
         self.threads, self.alone = threads, threading.Lock()
@@ -43,20 +43,20 @@ class Loaded(Executor):
             return kernel
 
         def twice() -> Any:
-            """What goes wrong beside others, now and then, may go well alone."""
+            """Compiling in parallel occasionally fails, and may succeed in a second, serialized attempt."""
             try:
                 return loaded()
             except Exception as error:
-                cause = repr(error.__cause__ or error.__context__)  # Triton's own has the line, not the fault
+                cause = repr(error.__cause__ or error.__context__)  # Triton's own error names the line, not the fault
                 LOG.debug("a kernel was not compiled beside others: %s, from %s", repr(error), cause)
             with self.alone:
-                return loaded()  # if not, when it is launched
+                return loaded()  # if this fails too, it is compiled at its first launch
 
         return self.threads.submit(twice)
 
 
 def threads() -> ThreadPoolExecutor:
-    """Each on the device of the thread that asks."""
+    """A thread pool whose threads use the calling thread's CUDA device."""
     count = min(THREADS, len(os.sched_getaffinity(0)))
     if not torch.cuda.is_available():
         return ThreadPoolExecutor(count, NAME)
@@ -64,9 +64,9 @@ def threads() -> ThreadPoolExecutor:
 
 
 def compile_ahead(compute: Callable[[], object]) -> None:
-    """Computes once without the kernels that it asks for; they are ready afterwards.
+    """Runs `compute` once to request its kernels, without launching them; afterwards they are compiled.
 
-    Where Triton cannot do that, nothing happens: a kernel is compiled when it is launched for the first time.
+    If Triton does not support this, it does nothing: kernels are then compiled when they are first launched.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -74,7 +74,7 @@ def compile_ahead(compute: Callable[[], object]) -> None:
 
             workers = stack.enter_context(threads())
             stack.enter_context(triton.AsyncCompileMode(Loaded(workers), ignore_errors=True))
-        except Exception:  # no Triton, an older one, or one that is at it already
+        except Exception:  # no Triton, too old a version, or already compiling ahead
             return
         ASKED.append(contextvars.copy_context())
         try:
@@ -84,11 +84,11 @@ def compile_ahead(compute: Callable[[], object]) -> None:
 
 
 def run(launch: Callable[..., Any], *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-    """Stands before a kernel's own `run`: launches it, or only asks for it."""
+    """Wraps a kernel's own `run`: launches the kernel, or only requests its compilation."""
     if not ASKED:
         return launch(*args, grid=grid, warmup=warmup, **kwargs)
     try:
         ASKED[-1].copy().run(partial(launch, *args, grid=grid, warmup=True, **kwargs))
-    except Exception as error:  # it will be compiled, or fail, when it is launched
+    except Exception as error:  # it will be compiled, or fail, at its first launch
         LOG.debug("a kernel was not asked for ahead: %s", repr(error))
     return None

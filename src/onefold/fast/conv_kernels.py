@@ -1,4 +1,4 @@
-"""A convolution and its gradients by the kernels that suit it: this package's where channels are few, else cuDNN's."""
+"""A convolution and its gradients, by this package's kernels if there are few channels, else by cuDNN's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 from onefold.fast.ahead import only_asked
 from onefold.fast.layout import innermost_empty
 
-ALIGNED = 8  # channels are filled up with zeros to so many: cuDNN's kernels for tensor cores read them together
+ALIGNED = 8  # channels are zero-padded to this many: cuDNN's tensor-core kernels read them together
 
 
 class Settings(NamedTuple):
-    """What torch.convolution takes after input, weight and bias."""
+    """The arguments of torch.convolution after input, weight and bias."""
 
     stride: list[int]
     padding: list[int]
@@ -25,7 +25,7 @@ class Settings(NamedTuple):
 
 
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, settings: Settings, relu: bool) -> Tensor:
-    """The convolution, and an activation where asked."""
+    """The convolution, followed by a ReLU if `relu` is set."""
     if small(x, w, settings):
         from onefold.fast.few_channels import few_channels
 
@@ -42,7 +42,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, settings: Settings, relu:
 
 
 def gradient_of_input(g: Tensor, x: Tensor | None, w: Tensor, shape: torch.Size, settings: Settings) -> Tensor:
-    """x is not needed where it is not at hand, but its shape is."""
+    """The gradient of the input; x may be None, because only its shape is needed."""
     if small(g, w, settings):
         from onefold.fast.few_channels import few_channels
 
@@ -54,7 +54,7 @@ def gradient_of_input(g: Tensor, x: Tensor | None, w: Tensor, shape: torch.Size,
 
 
 def gradient_of_weight(g: Tensor, x: Tensor, w: Tensor, settings: Settings) -> Tensor:
-    """As the kernels write it: rounded, and with the channels that were filled up."""
+    """The gradient of the weight as the kernels write it: rounded, and including zero-padded channels."""
     if small(x, w, settings, gradient=True):
         from onefold.fast.few_channels import few_channels_weight_gradient
 
@@ -69,8 +69,8 @@ def backward(g: Tensor, x: Tensor, w: Tensor, settings: Settings, wanted: tuple[
 
 
 def small(x: Tensor, w: Tensor, settings: Settings, *, gradient: bool = False) -> bool:
-    """Whether `few_channels` computes it, or the gradient of its weights; asked in this order, since a machine without
-    a GPU may not have Triton."""
+    """Whether `few_channels` can compute the convolution, or the gradient of its weights. The device is checked first,
+    because a machine without a GPU may not have Triton."""
     if not x.is_cuda or x.dtype != torch.bfloat16:
         return False
     from onefold.fast.few_channels import suits, suits_gradient
@@ -79,7 +79,7 @@ def small(x: Tensor, w: Tensor, settings: Settings, *, gradient: bool = False) -
 
 
 def aligned(x: Tensor, w: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Input and weight with channels of zeros, where there are so few that no fast kernel takes them."""
+    """Input and weight with zero-padded channels, if there are too few for any fast kernel."""
     if x.is_cuda and x.dim() == 4 and x.shape[1] < ALIGNED and settings.groups == 1 and x.dtype != torch.float32:
         channels = channels_for(x, w, settings)
         return filled_up(x, channels), filled_up(w, channels)
@@ -87,7 +87,7 @@ def aligned(x: Tensor, w: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
 
 
 def channels_for(x: Tensor, w: Tensor, settings: Settings) -> int:
-    """How many to fill up to: what the kernels for few channels take, where they suit, else what cuDNN's do."""
+    """How many channels to pad to: what `few_channels` takes if it suits the convolution, else what cuDNN takes."""
     if x.dtype != torch.bfloat16:
         return ALIGNED
     from onefold.fast.few_channels import CHANNELS, suits

@@ -1,4 +1,4 @@
-"""A convolution whose weights were rounded beforehand, and whose weights' gradient may be computed beside the rest."""
+"""A convolution with weights rounded beforehand, whose weight gradient may run concurrently with the backward pass."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from onefold.fast.conv_kernels import Settings
 from onefold.fast.layout import innermost_channels, laid_out_as
 from onefold.fast.streams import apart
 
-HELD = 3  # gradients under way beside the backward pass at most: their inputs stay in memory as long
+HELD = 3  # weight gradients in progress at most, because their inputs stay in memory until they are done
 
 
 class Gradients:
-    """Gradients of weights on a stream of their own. Nobody but the optimizer waits for them."""
+    """Computes weight gradients on a separate stream, since only the optimizer waits for them."""
 
     def __init__(self) -> None:
         self.stream = apart()
@@ -28,7 +28,7 @@ class Gradients:
         self.held: deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = deque()
 
     def begin(self) -> None:
-        """Forgets what a step that broke off may have left."""
+        """Discards what an aborted step may have left."""
         self.found.clear()
         self.held.clear()
 
@@ -41,11 +41,11 @@ class Gradients:
         self.found.append((weight, dw))
         if len(self.held) > HELD:
             event, _ = self.held.popleft()
-            current.wait_event(event)  # from here on their memory may be used again
+            current.wait_event(event)  # after this the memory of x and g may be reused
 
     def join(self) -> None:
-        """Gives every weight its gradient."""
-        if self.found:  # else the stream has no part in a capture, and nothing in one may wait for it
+        """Waits for the gradients and assigns them to the weights."""
+        if self.found:  # otherwise the stream is not part of the capture, and a captured stream must not wait for it
             torch.cuda.current_stream().wait_stream(self.stream)
         for (weight, _), dw in zip(self.found, like_weights(self.found), strict=True):
             weight.grad = dw if weight.grad is None else weight.grad + dw
@@ -57,7 +57,7 @@ BESIDE: ContextVar[Gradients | None] = ContextVar("BESIDE", default=None)
 
 @contextlib.contextmanager
 def gradients_beside(gradients: Gradients | None) -> Iterator[None]:
-    """Convolutions called inside leave their weights' gradients to `gradients`, whose `join` hands them out."""
+    """Convolutions called inside leave their weight gradients to `gradients`, whose `join` assigns them."""
     token = BESIDE.set(gradients)
     try:
         yield
@@ -66,13 +66,13 @@ def gradients_beside(gradients: Gradients | None) -> Iterator[None]:
 
 
 def in_fast_step() -> bool:
-    """Whether the code that asks is part of a fast path's step: not where that is turned off, and not in torch.compile,
-    which has kernels of its own."""
+    """Whether the calling code is part of a fast-path step: not if the fast path is off, and not under torch.compile,
+    which generates its own kernels."""
     return not torch.compiler.is_compiling() and BESIDE.get() is not None
 
 
 class Convolve(torch.autograd.Function):
-    """conv(x, W) + b with W rounded already, and an activation where asked; `weight` is where W's gradient goes."""
+    """conv(x, W) + b, and a ReLU if `relu` is set, with W already rounded; its gradient goes to `weight`."""
 
     @staticmethod
     def forward(
@@ -95,7 +95,7 @@ class Convolve(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, weight, rounded, y = ctx.saved_tensors
         g = innermost_channels(gradients[0])
-        g = g if y is None else torch.ops.aten.threshold_backward(g, y, 0)  # what the activation let through
+        g = g if y is None else torch.ops.aten.threshold_backward(g, y, 0)  # the ReLU's backward
         needed = ctx.needs_input_grad
         dw = dx = db = None
         if needed[1] and ctx.beside is not None:
@@ -112,11 +112,11 @@ class Convolve(torch.autograd.Function):
 
 
 def like_weights(found: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
-    """Gradients in the precision and the layout of their weights, all that need it in a few kernels."""
+    """Converts gradients to the dtype and memory format of their weights, in a few kernels for all that need it."""
     gradients = [laid_out_as(weight, dw) for weight, dw in found]
     odd = [k for k, (w, _) in enumerate(found) if gradients[k].dtype != w.dtype or gradients[k].stride() != w.stride()]
     copies = {k: torch.empty_like(found[k][0]) for k in odd}
-    # One pair with other strides, and all of them would be copied one by one.
+    # A single pair with different strides would make _foreach_copy_ copy all of them one by one.
     alike = [k for k in odd if gradients[k].stride() == copies[k].stride()]
     if alike:
         torch._foreach_copy_([copies[k] for k in alike], [gradients[k] for k in alike])
@@ -128,7 +128,7 @@ def like_weights(found: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
 
 
 def round_all(*weights: Tensor) -> tuple[Tensor, ...]:
-    """The weights as the convolutions take them: rounded where autocast asks for it, all in a few kernels."""
+    """The weights in the convolutions' dtype: rounded under autocast, all of them in a few kernels."""
     kind = weights[0].device.type
     with torch.no_grad():
         if not torch.is_autocast_enabled(kind):
@@ -150,7 +150,7 @@ def convolve(
     groups: int,
     relu: bool,
 ) -> Tensor:
-    """torch.conv2d, with the weight given twice: as it is, and rounded; and an activation where asked."""
+    """A 1-, 2- or 3-dimensional convolution with the weight given twice, as it is and rounded, and an optional ReLU."""
     dims = weight.dim() - 2
     stride, padding, dilation = (
         list(given) if isinstance(given, (tuple, list)) else [given] * dims for given in (stride, padding, dilation)

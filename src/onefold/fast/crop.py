@@ -1,4 +1,4 @@
-"""A batch of images out of a data set on the GPU: picked, cropped, mirrored and scaled in one kernel."""
+"""Makes a batch from a data set on the GPU: selects, crops, mirrors and scales images in one kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def crop_kernel(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """out `[B, H, W, C]`: what `crop_and_flip` makes of the chosen images `[N, C, H, W]`, divided by 255."""
+    """out `[B, H, W, C]`: `crop_and_flip` of the chosen ones among images `[N, C, H, W]`, divided by 255."""
     wait_for_inputs()
     b = tl.program_id(0)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -38,7 +38,7 @@ def crop_kernel(
 
 
 def cropped(images: Tensor, chosen: Tensor, top: Tensor, left: Tensor, flip: Tensor, pad: int) -> Tensor:
-    """`[B, C, H, W]` in channels_last memory, floats in [0, 1]."""
+    """The batch `[B, C, H, W]` in channels-last, as floats in [0, 1]."""
     count, (_, channels, height, width) = chosen.shape[0], images.shape
     out = torch.empty((count, channels, height, width), device=images.device, memory_format=torch.channels_last)
     if count:

@@ -1,6 +1,6 @@
-"""3 x 3 convolutions with few channels, which cuDNN's large tiles leave mostly empty.
+"""3 x 3 convolutions with few channels, which would leave cuDNN's large tiles mostly empty.
 
-Channels are innermost in memory, for the weights too: `[K, 3, 3, C]`. Input and output have the same size.
+Everything is channels-last, including the weights: `[K, 3, 3, C]`. Input and output have the same size.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from onefold.fast.conv_kernels import Settings
 from onefold.fast.kernels.compiled import jit, wait_for_inputs
 
 CHANNELS = (16, 32)  # above this cuDNN is faster (measured on an H200, dev/LOG.md)
-# Output channels that the gradient of the weights may have, by those of the input: no more sums than 32 to 32 has.
+# Output channels supported by the weight gradient, by input channels: at most as many sums as for 32 to 32.
 GRADIENT = {16: (16, 32, 64), 32: (16, 32)}
 SAME_SIZE = Settings([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 PIXELS = 128
-# For the gradient of the weights; the programs are one for each processor of an H100 or H200.
+# For the weight gradient: pixels per tile, and programs, one for each SM of an H100 or H200.
 SUMMED, PROGRAMS = 64, 132
 
 
@@ -37,7 +37,7 @@ def convolve_kernel(
     RELU: tl.constexpr,
     PIXELS: tl.constexpr,
 ):
-    """y `[pixels, K]` from x `[pixels, C]`; TRANSPOSED is the gradient of the input: K and C trade places in w."""
+    """y `[pixels, K]` from x `[pixels, C]`; TRANSPOSED gives the gradient of the input, with K and C swapped in w."""
     wait_for_inputs()
     p = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     here = p < pixels
@@ -104,12 +104,12 @@ def total_kernel(partial, total, programs, size, SIZE: tl.constexpr, ROWS: tl.co
 
 
 def suits(x: Tensor, w: Tensor, settings: Settings) -> bool:
-    """Whether these kernels compute the convolution: same size, and few channels on both sides."""
+    """Whether these kernels can compute the convolution: same size, and few channels in and out."""
     return plain(x, w, settings) and w.shape[0] in CHANNELS and w.shape[1] in CHANNELS
 
 
 def suits_gradient(x: Tensor, w: Tensor, settings: Settings) -> bool:
-    """Whether they compute the gradient of its weights."""
+    """Whether these kernels can compute the gradient of its weights."""
     return plain(x, w, settings) and w.shape[0] in GRADIENT.get(w.shape[1], ())
 
 
@@ -120,7 +120,7 @@ def plain(x: Tensor, w: Tensor, settings: Settings) -> bool:
 def few_channels(
     x: Tensor, w: Tensor, bias: Tensor | None = None, *, relu: bool = False, transposed: bool = False
 ) -> Tensor:
-    """The convolution, with an activation where asked, or with `transposed` the gradient of its input."""
+    """The convolution, with a ReLU if `relu` is set; with `transposed`, the gradient of its input."""
     (n, c, height, width), k = x.shape, w.shape[1 if transposed else 0]
     y = x.new_empty((n, height, width, k)).permute(0, 3, 1, 2)
     pixels = n * height * width
@@ -131,7 +131,7 @@ def few_channels(
 
 
 def few_channels_weight_gradient(g: Tensor, x: Tensor) -> Tensor:
-    """The gradient of the weights in float32, channels innermost."""
+    """The gradient of the weights in float32, channels-last."""
     (n, c, height, width), k = x.shape, g.shape[1]
     pixels = n * height * width
     chunk = -(-pixels // (PROGRAMS * SUMMED)) * SUMMED

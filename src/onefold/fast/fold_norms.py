@@ -1,4 +1,4 @@
-"""BatchNorm of networks that only answer, folded into the convolutions before it."""
+"""Folds BatchNorm into the preceding convolutions, for networks used only for inference."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Pair = tuple[int, int]  # addresses of a convolution's weight and of the running
 
 
 class Seen(Exception):
-    """The graph has been looked at; it is not to run, nor to be kept: a process can keep so many of a network only."""
+    """Raised once the graph is inspected, so that it neither runs nor uses up one of the compiler's cache entries."""
 
 
 def foldable(net: nn.Module, x: Tensor) -> list[tuple[str, str]]:
-    """Names of convolutions whose answer goes nowhere but into a BatchNorm at rest, and of the latter."""
+    """Pairs of names: convolutions whose output is used only by a BatchNorm in evaluation mode, and that BatchNorm."""
     found: list[list[Pair]] = []
 
     def look(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -44,7 +44,7 @@ def foldable(net: nn.Module, x: Tensor) -> list[tuple[str, str]]:
 
 
 def fold_pairs(net: nn.Module, pairs: Sequence[tuple[str, str]]) -> None:
-    """In place: W <- a o W and b <- a b + beta - a mean, with a = gamma / sigma; the folded layer is left out then."""
+    """In place: W <- a o W and b <- a b + beta - a mean, with a = gamma / sigma; the BatchNorm becomes an Identity."""
     for conv, norm in pairs:
         fold(net.get_submodule(conv), net.get_submodule(norm))
         parent, _, name = norm.rpartition(".")
@@ -52,7 +52,7 @@ def fold_pairs(net: nn.Module, pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def found_in(graph: fx.Graph, inputs: Sequence[Any]) -> list[Pair]:
-    """Pairs of which each part is used once."""
+    """Foldable pairs in a graph, whose weights and statistics are used only once."""
     values = dict(zip((node for node in graph.nodes if node.op == "placeholder"), inputs, strict=True))
     pairs = []
     for norm in calls(graph, F.batch_norm):

@@ -1,4 +1,4 @@
-"""Reading and changing a network's graph, as torch's compiler reads it off: functions of torch, one after the other."""
+"""Helpers for reading and changing a network's graph as traced by torch's compiler: a sequence of torch calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def calls(graph: fx.Graph, *targets: Any) -> Iterator[fx.Node]:
 
 
 def norm_arguments(node: fx.Node) -> dict[str, Any]:
-    """The arguments of a batch_norm by their names."""
+    """The arguments of a batch_norm by name."""
     names = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
     defaults = {"weight": None, "bias": None, "training": False, "momentum": 0.1, "eps": 1e-5}
     return defaults | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
@@ -36,12 +36,12 @@ def convolution_arguments(node: fx.Node) -> dict[str, Any]:
 
 
 def value(node: Any) -> Any:
-    """What the compiler says a node will be: its type and shape, without numbers."""
+    """The compiler's example value of a node: a fake tensor with its type and shape, or None."""
     return node.meta.get("example_value") if isinstance(node, fx.Node) else None
 
 
 def shape_of(node: Any) -> tuple[str, ...] | None:
-    """As text: sizes may be symbols, which are not to be compared by value here."""
+    """The shape as text: sizes may be symbolic, and comparing those would add guards."""
     shape = getattr(value(node), "shape", None)
     return None if shape is None else tuple(map(str, shape))
 
@@ -55,7 +55,7 @@ def only_user(node: fx.Node) -> fx.Node | None:
 
 
 def activation_after(node: fx.Node) -> fx.Node | None:
-    """Where nobody else uses the node."""
+    """The ReLU that is the node's only user, or None."""
     user = only_user(node)
     if user is None or user.target in RELUS or (user.op == "call_method" and user.target in ("relu", "relu_")):
         return user
@@ -63,7 +63,7 @@ def activation_after(node: fx.Node) -> fx.Node | None:
 
 
 def addition(node: fx.Node) -> bool:
-    """Whether a node is a sum of two, which a sum elsewhere may stand for: none that somebody sees happen in place."""
+    """Whether a node is a sum of two that may be computed elsewhere instead: not one in place that others can see."""
     if node.target not in ADDITIONS or len(node.args) != 2 or node.kwargs:
         return False
     changed = node.args[0]
@@ -73,7 +73,7 @@ def addition(node: fx.Node) -> bool:
 
 
 def aliases(node: fx.Node, before: fx.Node) -> Iterator[fx.Node]:
-    """The node, and others above a line that share its memory: views of it, and what it is a view of."""
+    """The node and others before `before` that share its memory: its views, and what it is a view of."""
     mine = memory(node)
     for other in node.graph.nodes:
         if other is before:
@@ -83,15 +83,15 @@ def aliases(node: fx.Node, before: fx.Node) -> Iterator[fx.Node]:
 
 
 def memory(node: Any) -> int | None:
-    """Which memory a tensor lies in."""
+    """An identifier of the storage a node's tensor is in."""
     known = value(node)
     return known.untyped_storage()._cdata if isinstance(known, torch.Tensor) else None
 
 
 def changed_between(tensors: Iterable[Any], first: fx.Node, last: fx.Node) -> bool:
-    """Whether somebody writes into one of the tensors after the first node and before the last.
+    """Whether anything writes into one of the tensors after the first node and before the last.
 
-    If so, what the first node computes cannot be computed in the place of the last.
+    If so, what the first node computes cannot be moved to the last.
     """
     kept = {memory(t) for t in tensors} - {None}
     node = first.next
@@ -103,7 +103,7 @@ def changed_between(tensors: Iterable[Any], first: fx.Node, last: fx.Node) -> bo
 
 
 def written(node: fx.Node) -> list[Any]:
-    """What a node changes in place."""
+    """The tensors a node changes in place."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__")
     in_place = in_place or name == "__setitem__" or node.target in IN_PLACE or asked_in_place(node)
@@ -112,24 +112,24 @@ def written(node: fx.Node) -> list[Any]:
 
 
 def asked_in_place(node: fx.Node) -> bool:
-    """Whether a function that can do either has been told to: activations, dropout."""
+    """Whether a function with an `inplace` argument (activations, dropout) is called in place."""
     if not isinstance(node.target, FunctionType):
         return False
     try:
         given = signature(node.target).bind(*node.args, **node.kwargs).arguments
-    except (TypeError, ValueError):  # its arguments are not known: it may write
+    except (TypeError, ValueError):  # its signature is unknown: assume that it may write
         return True
     return given.get("inplace") is True
 
 
 def replace(node: fx.Node, fused: fx.Node) -> None:
-    """Whoever used the node uses the other one, which is the same to them."""
+    """Makes all users of the node use the fused node, whose value is the same."""
     fused.meta["example_value"] = value(node)
     node.replace_all_uses_with(fused)
 
 
 def erase(graph: fx.Graph, nodes: Iterable[fx.Node | None]) -> None:
-    """From the last to the first: whatever nobody needs any more."""
+    """Erases those of the nodes, given from last to first, that have no users left."""
     for node in dict.fromkeys(nodes):
         if node is not None and not node.users:
             graph.erase_node(node)

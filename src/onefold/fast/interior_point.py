@@ -1,6 +1,6 @@
-"""The programmes of AE-KD, each by one program of one kernel: call by call they are 2,300 kernels, one after the other.
+"""Solves AE-KD's quadratic programmes in one kernel, with one program for each: torch calls would be 2,300 kernels.
 
-`objectives/capped_simplex.py` says in torch what is computed here, with the reasons; names are the same.
+`objectives/capped_simplex.py` does the same computation in torch, with explanations; the names are the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def interior_point_kernel(
     M: tl.constexpr,
     SIZE: tl.constexpr,
 ):
-    """reached `[programmes, 2, M]`: the slacks after all steps. Rows and columns from M on stand still."""
+    """reached `[programmes, 2, M]`: the slacks after all steps. Rows and columns from M on are padding."""
     wait_for_inputs()
     at = tl.program_id(0).to(tl.int64) * M
     m = tl.arange(0, SIZE)
@@ -71,7 +71,7 @@ def interior_point_kernel(
 
 @jit
 def root_on_plane(matrix, same, inner, EPS: tl.constexpr, M: tl.constexpr):
-    """R such that R'Rb minimises 1/2 x'Hx - b'x over sum x = 0."""
+    """R such that R'Rb minimises 1/2 x'Hx - b'x subject to sum x = 0."""
     scale = 1.0 / tl.sqrt(tl.sum(tl.where(same, matrix, 0.0), 1))
     other = 1.0 / tl.sqrt(tl.sum(tl.where(same, matrix, 0.0), 0))
     rest = matrix * scale[:, None] * other[None, :] + tl.where(same, 512 * EPS, 0.0)
@@ -100,7 +100,7 @@ def on_plane(root, b):
 
 @jit
 def longest(above, below, dual_above, dual_below, d, e_above, e_below, there):
-    """The longest step up to one that keeps slacks and duals non-negative."""
+    """The longest step, at most one, that keeps slacks and duals non-negative."""
     worst = tl.maximum(tl.max(d / above, 0), tl.max(-d / below, 0))
     worst = tl.maximum(worst, tl.max(-e_above / tl.where(there, dual_above, 1.0), 0))
     worst = tl.maximum(worst, tl.max(-e_below / tl.where(there, dual_below, 1.0), 0))
@@ -129,8 +129,9 @@ def interior_point(
             M=members,
             SIZE=triton.next_power_of_2(members),
             num_warps=1,
-            # Fused, a lane rounds its neighbour's product and not its own: lanes would not agree on a sum, Rb would
-            # not be one vector, and steps would leave the plane, each a hundred times as far as the one before.
+            # With fused multiply-adds, a lane would round its neighbour's product but not its own: lanes would disagree
+            # on a sum, Rb would not be one consistent vector, and steps would leave the plane, each a hundred times
+            # further than the one before.
             enable_fp_fusion=False,
         )
     return reached

@@ -1,11 +1,13 @@
 """LayerNorm with the sum before it and the rounding after it, in one pass each way.
 
-A transformer's residual stream h <- h + y(LayerNorm(h)) is kept in float32 under autocast, and its products want bf16:
-as written, that is a pass for the sum, one for the norm, one to round, and as many more for the gradients. Here
+Under autocast, a transformer's residual stream h <- h + y(LayerNorm(h)) is in float32, while its matrix products take
+bf16: done separately, that is one pass for the sum, one for the norm and one for rounding, and as many again for the
+gradients. Here
 
     t = x + y,    z = gamma o (t - mean) / sigma + beta,
 
-mean and sigma over the features, are one pass that writes t and z, and the way back is one that reads both gradients:
+with mean and sigma over the features, is one pass that writes t and z, and backward is one pass that reads both
+gradients:
 
     dt = (h - mean(h) - n mean(h o n)) / sigma + dt',    h = gamma o dz,    n = (t - mean) / sigma.
 """
@@ -21,7 +23,7 @@ from onefold.fast import rows
 
 
 class LayerNorm(torch.autograd.Function):
-    """z, or z and t where t is needed elsewhere, too."""
+    """z; or z and t if `shared`, because t has other users, too."""
 
     @staticmethod
     def forward(
@@ -64,7 +66,7 @@ class LayerNorm(torch.autograd.Function):
 
 
 def answer_type(y: Tensor, x: Tensor | None, rounded: bool) -> torch.dtype:
-    """What torch's layer_norm answers with; or, where products alone follow, what autocast would make of that."""
+    """The dtype of torch's layer_norm; or, if only matrix products follow, the dtype autocast would round that to."""
     kind = y.device.type
     own = y.dtype if x is None else torch.promote_types(y.dtype, x.dtype)
     if not torch.is_autocast_enabled(kind) or own == torch.float64:
@@ -75,5 +77,5 @@ def answer_type(y: Tensor, x: Tensor | None, rounded: bool) -> torch.dtype:
 def layer_norm(
     y: Tensor, x: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, rounded: bool, shared: bool
 ) -> Any:
-    """The norm of y + x, or of y alone, over the last dimension; and the sum itself where it is `shared`."""
+    """The LayerNorm of y + x, or of y alone, over the last dimension; and the sum itself if `shared`."""
     return LayerNorm.apply(y, x, weight, bias, eps, rounded, shared)

@@ -1,4 +1,4 @@
-"""Linear layers of members, each into its part of one tensor: `members.linear_of_members` in a rewritten network."""
+"""The members' linear layers, each writing into one tensor: `members.linear_of_members` in rewritten networks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Linear(torch.autograd.Function):
-    """y_m = x_m W_m^T + b for `[M, rows, C]` and `[M, K, C]`, with the bias added by the product itself."""
+    """y_m = x_m W_m^T + b for `[M, rows, C]` and `[M, K, C]`, with the bias added by the matrix product (addmm)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weights: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Networks made fast in place."""
+"""Makes networks fast, in place."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from onefold.fast.rewrite import rewrite
 
 @cache
 def keep_whole() -> None:
-    """Tells torch's compiler not to look into the functions that the rewriting looks for.
+    """Tells torch's compiler not to trace into the functions that the rewriting recognises.
 
-    Once, and not when this file is imported: the compiler takes longer to load than everything else here but torch.
+    Done once, and not on import: the compiler takes longer to load than everything else here except torch.
     """
     for function in (scaled, scaled_features, linear_of_members, batch_norm_across):
         torch._dynamo.allow_in_graph(function)
 
 
 def compiled(function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
-    """`torch.compile`, in whose graphs those functions are one call each."""
+    """`torch.compile`, with each of those functions as a single call in the graph."""
     keep_whole()
     return torch.compile(function, **how)
 
 
 def fused(module: fx.GraphModule, inputs: Sequence[Tensor], world: World | None = None) -> Callable[..., Any]:  # noqa: ARG001
-    """What `torch.compile` calls with the graph it has read: the same graph with its parts put together."""
+    """The backend that `torch.compile` calls with a traced graph: returns the graph with its parts fused."""
     rewrite(module.graph, world)
     module.recompile()
     return module.forward
 
 
 def make_fast(net: nn.Module, world: World | None = None) -> None:
-    """From now on the network's calls run the rewritten graph; its parameters, modes and keys stay as they are.
+    """From now on, calling the network runs its rewritten graph; parameters, modes and keys stay as they are.
 
-    `world` are the processes that its normalisations ask, where they say that they do.
+    `world`: the processes whose statistics are combined by normalisations that are marked with `batch_norm_across`.
     """
     backend = fused if world is None else partial(fused, world=world)
-    # One network is read anew for training, for rest, for picked members and with gradients for its input alone.
+    # A network is traced separately for training, evaluation, picked members, and input-only gradients.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
     read = compiled(net._call_impl, backend=backend, fullgraph=True)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         any_batch_size(args)
         with warnings.catch_warnings():
-            # The compiler looks at the gradient of its inputs, and warns of having done so.
+            # The compiler accesses the .grad of its inputs, which triggers a warning.
             warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")
             return read(*args, **kwargs)
 
@@ -59,7 +59,7 @@ def make_fast(net: nn.Module, world: World | None = None) -> None:
 
 
 def any_batch_size(inputs: Sequence[Any]) -> None:
-    """What is read once serves every number of rows: the few of a check and those of a step."""
+    """Marks the batch dimension as dynamic, so that one trace serves every batch size: a check's and a step's."""
     if not torch.compiler.is_compiling():
         for x in inputs:
             if isinstance(x, Tensor) and x.dim():
@@ -67,5 +67,5 @@ def any_batch_size(inputs: Sequence[Any]) -> None:
 
 
 def make_plain(net: nn.Module) -> None:
-    """Takes `make_fast` back."""
+    """Undoes `make_fast`."""
     net._compiled_call_impl = None

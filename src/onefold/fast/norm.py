@@ -1,4 +1,4 @@
-"""What the passes of a normalisation are given, and what the first of them finds out."""
+"""The inputs of a normalisation's passes, and the table that the first of them computes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Running = tuple[Tensor, Tensor]  # mean and variance `[C]`
 
 
 class Norm(NamedTuple):
-    """What is fixed about a normalisation; `shared`: its input is needed elsewhere too."""
+    """The constants of a normalisation; `shared`: its input has other users, too."""
 
     members: int
     eps: float
@@ -21,9 +21,9 @@ class Norm(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What it learns, or the gradients thereof: factors before and after it `[M, C]`, gamma and beta `[C]`.
+    """The learned tensors, or their gradients: factors before and after the norm `[M, C]`, gamma and beta `[C]`.
 
-    Factors are offsets from one. Whatever is absent is None.
+    Factors are offsets from one. Absent ones are None.
     """
 
     s: Tensor | None
@@ -32,7 +32,7 @@ class Learned(NamedTuple):
     r: Tensor | None
 
     def filled(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """1 + s, gamma, beta and 1 + r: ones and zeros where they are absent, as for `like` `[M, C]`."""
+        """1 + s, gamma, beta and 1 + r, with ones and zeros for absent ones; `like` is `[M, C]`."""
         one = torch.ones_like(like)
         return (
             one if self.s is None else 1 + self.s,
@@ -42,21 +42,21 @@ class Learned(NamedTuple):
         )
 
     def gradients(self, *found: Tensor) -> Learned:
-        """The found ones of s, gamma, beta and r, without those of what is absent."""
+        """The given gradients of s, gamma, beta and r, with None for absent ones."""
         return Learned(*(None if mine is None else g for mine, g in zip(self, found, strict=True)))
 
 
 class Sum(NamedTuple):
-    """What is added to y on the way, (1 + q) y + x; without x, nothing."""
+    """A sum before the norm, (1 + q) y + x; none if x is None."""
 
     q: Tensor | None
     x: Tensor | None
 
 
 class Moments(NamedTuple):
-    """The rows of a table `[3 M + 3, C]`, by which a y + b is what BatchNorm makes of (1 + s) y.
+    """The rows of a table `[3 M + 3, C]`; a y + b is BatchNorm of (1 + s) y.
 
-    a, mean and variance are each member's, `[M, C]`; mu and 1/sigma, `[C]`, are those of (1 + s) y over all members.
+    a, mean and variance `[M, C]` are each member's own; mu and 1/sigma `[C]` are of (1 + s) y over all members.
     """
 
     a: Tensor

@@ -1,12 +1,13 @@
-"""BatchNorm between two rank-one layers, with all that surrounds it in one operation.
+"""BatchNorm between two rank-one layers, fused with everything around it.
 
-The layer before multiplies its outputs by s_m, the layer after its inputs by r_m, and an activation often stands
-between. With statistics over all members' images,
+The layer before multiplies its outputs by s_m, the layer after multiplies its inputs by r_m, and there is often an
+activation in between. With statistics over all members' images,
 
     z_m = r_m o relu(gamma o (s_m o y_m - mu) / sigma + beta),
 
-which is one affine function of y_m for each member and channel. Its gradient needs, of all activations, the members'
-sums of g and g o y alone: those of r, s, gamma and beta follow from them without another look at the activations.
+which, apart from the activation, is one affine function of y_m for each member and channel. The only sums over
+activations that the gradient needs are each member's sums of g and g o y: the gradients of r, s, gamma and beta follow
+from them without another pass over the activations.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from onefold.types import at_least_float32
 
 
 class Normalize(torch.autograd.Function):
-    """In training: statistics of the batch, which move the running ones; of all processes' batch, in a world."""
+    """Training mode: uses the statistics of the batch, over all processes of a world, and updates the running ones."""
 
     @staticmethod
     def forward(
@@ -75,7 +76,7 @@ class Normalize(torch.autograd.Function):
 
 
 class Rest(torch.autograd.Function):
-    """At rest: the running statistics."""
+    """Evaluation mode: uses the running statistics."""
 
     @staticmethod
     def forward(
@@ -134,7 +135,7 @@ def beneath(onto: Tensor | None, y: Tensor) -> Tensor | None:
 def of_sum(
     g: Tensor | None, y: Tensor | None, q: Tensor | None, of_x: torch.dtype | None
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of y, q and x, from that of (1 + q) o y + x."""
+    """The gradients of y, q and x, given that of (1 + q) o y + x."""
     if g is None or q is None:
         return g, None, None if g is None or of_x is None else g.to(of_x)
     dy, dq = passes.scaled_gradient(g, y, q)
@@ -142,7 +143,8 @@ def of_sum(
 
 
 def learned_at_rest(dz: Tensor, y: Tensor, learned: Learned, running: Running, norm: Norm, relu: bool) -> Learned:
-    """Gradients of s, gamma, beta and r with the statistics held: who trains with BatchNorm at rest does so rarely."""
+    """Gradients of s, gamma, beta and r with fixed statistics. Not optimized: training with BatchNorm in evaluation
+    mode is rare."""
     values = at_least_float32(by_member(y, norm.members))
     with torch.enable_grad():
         leaves = Learned(*(t if t is None else t.detach().requires_grad_() for t in learned))
@@ -167,11 +169,11 @@ def normalize(
     norm: Norm,
     world: World | None = None,
 ) -> Any:
-    """z, or z and its input where the norm is `shared`.
+    """z; or z and the norm's input if the norm is `shared`.
 
-    The input is y, or (1 + q) o y + x where an x is given. `onto` is added to the norm before the activation, and then
-    there is one, and no r. Factors q, s and r `[M, C]` are offsets from one, mean and
-    var the running statistics.
+    The input is y, or (1 + q) o y + x if x is given. `onto` is added to the normalised values before the activation; if
+    it is given there is always an activation, and no r. Factors q, s and r `[M, C]` are offsets from one; mean and var
+    are the running statistics.
     """
     if training:
         return Normalize.apply(y, q, x, s, weight, bias, r, onto, mean, var, norm, world)
@@ -179,5 +181,5 @@ def normalize(
 
 
 def normalizing(world: World | None) -> Callable[..., Any]:
-    """`normalize` with the statistics of all processes of a world: a graph can hold functions, but not worlds."""
+    """`normalize` with statistics over all processes of a world, as a function: a graph cannot hold a World object."""
     return normalize if world is None else update_wrapper(partial(normalize, world=world), normalize)

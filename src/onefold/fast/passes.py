@@ -1,7 +1,7 @@
-"""The passes over activations that a normalisation with members makes: what each of them computes, in torch.
+"""The passes over activations that a normalisation with members makes, written in torch.
 
-That is what runs on a CPU, and what the kernels are compared with. On a GPU the kernels take over: `kernels/launch.py`
-has a function of the same name for every pass. Activations are `[M * B, C, ...]`, with the channels innermost.
+These run on a CPU, and are the reference for the kernels. On a GPU the kernels run instead: `kernels/launch.py` has a
+function of the same name for every pass. Activations are `[M * B, C, ...]` in channels-last.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ T = TypeVar("T")
 
 
 def on_gpu(y: Tensor) -> bool:
-    """Whether the kernels take over. They are imported only then: a machine without a GPU may not have Triton."""
+    """Whether to use the kernels, which are imported only then: a machine without a GPU may not have Triton."""
     return y.is_cuda
 
 
 def kernels_of(module: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """For functions that describe a pass: the pass by the function of the same name in a module of `kernels`, where
-    that takes over and is not only asked for."""
+    """A decorator for functions that describe a pass: on a GPU, calls the function of the same name in a module of
+    `kernels` instead. While kernels are only being compiled ahead, calls it to request them, then the description."""
 
     def by_kernels(description: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(description)
@@ -55,9 +55,9 @@ by_kernels = kernels_of("launch")
 def moments(
     y: Tensor, add: Sum, learned: Learned, running: Running | None, norm: Norm, world: World | None
 ) -> tuple[Tensor, Tensor]:
-    """y, or its sum with something, and the table of its `Moments`. Updates the running statistics.
+    """y, or its sum with `add`, and the table of its `Moments`. Updates the running statistics.
 
-    Moments are those of all processes where a world is given; the table then has another row, the number of their rows.
+    With a world, the moments are over all processes, and the table has one more row: their number of rows.
     """
     y = y if add.x is None else summed(y, *add, norm.members)
     values = at_least_float32(by_member(y, norm.members))
@@ -88,11 +88,11 @@ def affine(y: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool, onto: 
 def gradient_table(
     dz: Tensor, y: Tensor, table: Tensor, learned: Learned, norm: Norm, world: World | None, z: Tensor | None
 ) -> tuple[Tensor, Learned, Tensor | None]:
-    """c1, c2 and c3 `[3 M, C]`, and the gradients of what is learned; where z is given, g as well.
+    """c1, c2 and c3 `[3 M, C]`, and the gradients of what is learned; if z is given, g as well.
 
-    With g = dz where the activation lets it through, which z tells if something was added before it, the gradient of
-    y is c1 g + c2 y + c3, and everything else follows from the members' sums of g and g y and from the moments of y.
-    In a world the gradients are this process's part: those of all processes add up to the whole.
+    g is dz where the activation lets it through, and zero elsewhere; if something was added before the activation,
+    z != 0 shows where it does. The gradient of y is c1 g + c2 y + c3, and everything else follows from the members'
+    sums of g and g y and from the moments of y. With a world the gradients are this process's part of the total.
     """
     m = norm.members
     a, mean, var, b, mu, rstd = Moments.of(table, m)
@@ -108,7 +108,7 @@ def gradient_table(
     if world is None:
         of_mean, of_value = dbeta / (rows * m), dgamma / (rows * m)
     else:
-        rows = rows if world.counted else 0  # the statistics do not depend on what does not count
+        rows = rows if world.counted else 0  # a stand-in's rows do not contribute to the statistics
         sums = torch.stack([dgamma, dbeta])
         world.sum_([sums])
         of_value, of_mean = sums / (table[-1] * m) if world.counted else torch.zeros_like(sums)
@@ -138,7 +138,7 @@ def gradient(
 def rest(
     y: Tensor, add: Sum, learned: Learned, running: Running, norm: Norm, onto: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """y, or its sum with something, and relu(a y + b + onto) (1 + r) of it, with the running statistics."""
+    """y, or its sum with `add`, and relu(a y + b + onto) (1 + r) of it, with a and b from the running statistics."""
     y = y if add.x is None else summed(y, *add, norm.members)
     a, b = at_rest(learned, running, norm)
     return y, like(activated(by_member(y, norm.members), a, b, learned.r, norm.relu, onto), y)
@@ -154,7 +154,7 @@ def rest_gradient(
     also: Tensor | None,
     z: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """a (1 + r) g + also, and g where z is given. An activation decides which part of dz passes: y tells, or z."""
+    """a (1 + r) g + also; and g if z is given. g is dz where the activation lets it through, as y or z shows."""
     a, b = at_rest(learned, running, norm)
     passed = None if z is None else torch.where(z != 0, dz, 0.0)
     g = by_member(dz if passed is None else passed, norm.members)
@@ -171,14 +171,14 @@ def scaled_sum(y: Tensor, s: Tensor, x: Tensor | None) -> Tensor:
 
 @by_kernels
 def scaled_gradient(g: Tensor, y: Tensor | None, s: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(1 + s) g, and the sums of g y `[M, C]` where y is given."""
+    """(1 + s) g; and the sums of g y `[M, C]` if y is given."""
     m = s.shape[0]
     of_z = by_member(g, m)
     sums = None if y is None else (at_least_float32(of_z) * at_least_float32(by_member(y, m))).sum(1)
     return like(of_z * (1 + s[:, None]), g), sums
 
 
-# What several passes have in common. Values are `[M, rows, C]`; a is `[M, C]`, b `[C]`.
+# Parts shared by several passes. Values are `[M, rows, C]`; a is `[M, C]`, b `[C]`.
 
 
 def summed(y: Tensor, q: Tensor | None, x: Tensor | None, members: int) -> Tensor:
@@ -204,5 +204,5 @@ def activated(values: Tensor, a: Tensor, b: Tensor, r: Tensor | None, relu: bool
 
 
 def let_through(g: Tensor, values: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Where the activation was not zero."""
+    """g where the activation's input is positive, else zero."""
     return torch.where(values * a[:, None] + b > 0, g, 0.0)

@@ -1,6 +1,6 @@
-"""A network's graph with its convolutions, normalisations and members' factors put together.
+"""Fuses convolutions, normalisations and members' factors in a network's graph.
 
-What is not recognised stays as it is, so that any network may come.
+Whatever is not recognised is left unchanged, so that any network can be rewritten.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from onefold.fast.scale import scale, scale_features
 
 
 def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
-    """Changes the graph in place; says how many normalisations, sums and convolutions it put together.
+    """Changes the graph in place; returns how many normalisations, sums and convolutions it fused.
 
-    `world` are the processes over which normalisations that say so form their statistics.
+    `world`: the processes over which normalisations marked with `batch_norm_across` compute their statistics.
     """
     found = {"norms": 0, "layer norms": 0, "sums": 0, "convolutions": 0}
     view_any_layout(graph)
@@ -63,14 +63,14 @@ def rewrite(graph: fx.Graph, world: World | None = None) -> dict[str, int]:
 
 
 def sum_after(node: fx.Node) -> tuple[fx.Node | None, fx.Node | None, fx.Node | None]:
-    """A sum of the node and something of its shape, that something, and the activation of the sum; or none of these."""
+    """A sum of the node and another of the same shape, that other node, and the sum's activation; or three Nones."""
     total = only_user(node)
     if total is None or not addition(total):
         return None, None, None
     other = total.args[1] if total.args[0] is node else total.args[0]
     activation = activation_after(total)
     known = isinstance(other, fx.Node) and other is not node and shape_of(other) == shape_of(node)
-    known = known and type_of(other) == type_of(node)  # a sum in a higher precision stays one
+    known = known and type_of(other) == type_of(node)  # a sum in higher precision must stay one
     if not known or activation is None or changed_between([other], total, activation):
         return None, None, None
     return total, other, activation  # type: ignore[return-value]
@@ -81,8 +81,8 @@ def scaling(node: Any) -> bool:
 
 
 def fuse_norm(graph: fx.Graph, node: fx.Node, normalize: Callable[..., Any]) -> bool:
-    """[s o] -> BatchNorm -> [relu] -> [r o], or BatchNorm -> + -> relu, as far as they follow one another with nobody
-    looking in between."""
+    """Fuses [s o] -> BatchNorm -> [relu] -> [r o], or BatchNorm -> + -> relu, as far as nothing else uses the values in
+    between."""
     a = norm_arguments(node)
     if not can_be_normalized(**a):
         return False
@@ -115,7 +115,7 @@ def fuse_norm(graph: fx.Graph, node: fx.Node, normalize: Callable[..., Any]) -> 
         passed = graph.call_function(operator.getitem, (fused, 1)) if others else None
     replace(last, result)
     if passed is not None:
-        # The rest of the network takes the input from here, so that both gradients come back together.
+        # Later users take the input from this node's output, so that its backward adds their gradient in the same pass.
         passed.meta["example_value"] = value(source)
         source.replace_all_uses_with(passed, delete_user_cb=lambda user: user in others and passed < user)
     erase(graph, [last, relu, total, node, a["input"] if s is not None else None])
@@ -133,7 +133,7 @@ def can_be_normalized(
 
 
 def parts_of_sum(node: fx.Node) -> tuple[fx.Node, fx.Node | None, fx.Node | None]:
-    """y, q and x of a sum (1 + q) o y + x; what is no sum is y itself."""
+    """y, q and x, where the node is a sum (1 + q) o y + x; if it is not a sum, the node itself is y."""
     if not addition(node):
         return node, None, None
     x, y = node.args
@@ -149,7 +149,7 @@ def parts_of_sum(node: fx.Node) -> tuple[fx.Node, fx.Node | None, fx.Node | None
 
 
 def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
-    """s o y + x, or s o y alone."""
+    """Fuses s o y + x, or replaces s o y alone; returns whether there was a sum."""
     if node._erased:
         return False
     y, s = node.args
@@ -170,8 +170,9 @@ def fuse_scale(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 def view_any_layout(graph: fx.Graph) -> None:
-    """A network's own convolutions may leave its channels outermost in memory; here they are innermost, and `view` of
-    several dimensions as one would be an error. Not where somebody writes into that memory: `reshape` may copy it."""
+    """Replaces `view` by `reshape`: a network may rely on contiguous convolution outputs, but here they are
+    channels-last, where a `view` that merges dimensions would fail. Not if something later writes into the viewed
+    memory, because `reshape` may copy it."""
     *_, output = graph.nodes
     for node in graph.nodes:
         sizes = node.args[1:]
@@ -180,7 +181,7 @@ def view_any_layout(graph: fx.Graph) -> None:
 
 
 def count_batches_at_once(graph: fx.Graph) -> None:
-    """BatchNorm's counters, each a kernel of its own otherwise."""
+    """Increments all of BatchNorm's counters together; otherwise each would be a kernel of its own."""
     found = [
         node
         for node in graph.nodes

@@ -1,4 +1,4 @@
-"""Convolutions in a network's graph, with their activations and with weights that are rounded all at once."""
+"""Fuses convolutions in a network's graph with their activations, and rounds all their weights together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from onefold.fast.graph import activation_after, calls, changed_between, convolu
 
 
 def fuse_convolutions(graph: fx.Graph) -> int:
-    """Convolutions with the activation that follows; all weights are rounded at the beginning, in a few kernels."""
+    """Fuses convolutions with the activation that follows, and rounds all weights first, in a few kernels; returns the
+    number of convolutions."""
     nodes = [node for target in (torch.conv2d, torch.conv1d, torch.conv3d) for node in calls(graph, target)]
     nodes = [node for node in nodes if can_be_convolved(**convolution_arguments(node))]
     if not nodes:

@@ -1,4 +1,4 @@
-"""LayerNorm in a network's graph, with the sum before it and the rounding after it."""
+"""Fuses LayerNorm in a network's graph with the sum before it and the rounding after it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from onefold.fast.layer_norm import layer_norm
 from onefold.fast.linear import linear
 from onefold.fast.members import linear_of_members
 
-PRODUCTS = (F.linear, linear_of_members, linear)  # they round what they are given, where autocast asks for it
-REGIONS = (torch.amp.autocast_mode._enter_autocast,)  # inside of them other rules hold
+PRODUCTS = (F.linear, linear_of_members, linear)  # under autocast they round their inputs
+REGIONS = (torch.amp.autocast_mode._enter_autocast,)  # the network's own autocast regions, where other rules apply
 WIDEST = 8192  # features that a kernel can hold
 
 
 def fuse_layer_norm(graph: fx.Graph, node: fx.Node) -> bool:
-    """[x +] y -> LayerNorm [-> rounded]; whoever else needs the sum takes it from here."""
+    """Fuses [x +] y -> LayerNorm [-> rounding]; other users of the sum take it from the fused node."""
     a = arguments(node)
     source = a["input"]
     if not can_be_normalized(**a):
@@ -44,7 +44,7 @@ def fuse_layer_norm(graph: fx.Graph, node: fx.Node) -> bool:
         passed = graph.call_function(operator.getitem, (fused, 1)) if others else None
     replace(node, result)
     if passed is not None:
-        # The rest of the network takes the sum from here, so that both gradients come back together.
+        # Later users take the sum from this node's output, so that its backward adds their gradient in the same pass.
         passed.meta["example_value"] = value(source)
         source.replace_all_uses_with(passed, delete_user_cb=lambda user: user in others)
     erase(graph, [node, source if x is not None else None])

@@ -1,4 +1,4 @@
-"""The passes of a LayerNorm over `[rows, C]`, in torch: what runs on a CPU, and what the kernels are compared with."""
+"""The passes of a LayerNorm over `[rows, C]` in torch: they run on a CPU, and are the reference for the kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ by_kernels = kernels_of("launch_rows")
 def normalized(
     y: Tensor, x: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, kind: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """t = y + x, or y itself; its norm in precision `kind`; mean and 1/sigma `[rows]`."""
+    """t = y + x, or y itself; its LayerNorm in dtype `kind`; mean and 1/sigma `[rows]`."""
     total = y if x is None else y + x
     values = at_least_float32(total)
     var, mean = torch.var_mean(values, dim=1, correction=0)
@@ -36,7 +36,7 @@ def normalized_gradient(
     lower: torch.dtype | None,
     learns: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """The gradient of t, also in the precision `lower` where one is given, and those of gamma and beta if wanted."""
+    """The gradient of t, a copy of it in dtype `lower` if given, and the gradients of gamma and beta if `learns`."""
     g = at_least_float32(dz)
     n = (at_least_float32(total) - mean[:, None]) * rstd[:, None]
     h = g if weight is None else g * weight

@@ -1,4 +1,4 @@
-"""Members' factors on activations in one pass, with the sum that follows: `members.scaled` in a rewritten network."""
+"""Members' factors on activations, with the sum that follows, in one pass: `members.scaled` in rewritten networks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onefold.fast.layout import innermost_channels
 
 
 class Scale(torch.autograd.Function):
-    """(1 + s_m) o y_m + x, where x may be absent."""
+    """(1 + s_m) o y_m + x; x may be None."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, s: Tensor, x: Tensor | None) -> Tensor:

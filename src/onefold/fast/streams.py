@@ -1,4 +1,4 @@
-"""Independent parts of a step side by side on one GPU: small kernels do not fill it alone."""
+"""Runs independent parts of a step concurrently on one GPU, which small kernels alone do not fill."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Generic, TypeVar
 import torch
 
 T = TypeVar("T")
-# Of each GPU. Its parts' streams are made all at once, when one is first asked for: torch has 32 and hands them out in
-# turn, so that these are different ones.
+# The streams for parts, by GPU, all created at once on first use: torch has a pool of 32 and hands them out in turn, so
+# that these are all different.
 POOL: dict[int, list[torch.cuda.Stream]] = {}
 MANY = 16
 
 
 @dataclass(frozen=True)
 class Room:
-    """Numbers of the streams that may be taken here. Two parts that run at the same time have none in common: what one
-    of them frees, the next part on the same stream writes to, and does not wait for those who still read it."""
+    """The range of streams that may be used here. Parts that run concurrently have disjoint ranges: memory freed by one
+    is reused by the next part on the same stream, which does not wait for other streams that may still read it."""
 
     first: int
     end: int
 
 
-# None: one after the other, on the current stream.
+# None: parts run one after another on the current stream.
 ROOM: ContextVar[Room | None] = ContextVar("ROOM", default=None)
 
 
 @contextlib.contextmanager
 def side_by_side(enabled: bool = True) -> Iterator[None]:
-    """Inside, parts get streams of their own. For steps that are captured: a graph then holds them as branches."""
+    """Inside, parts get their own streams. For steps that are captured: the parts become branches of the graph."""
     token = ROOM.set(Room(0, MANY) if enabled else None)
     try:
         yield
@@ -42,7 +42,7 @@ def side_by_side(enabled: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def given_back() -> Iterator[None]:
-    """Streams that parts have taken inside, and that were waited for, may be taken again afterwards."""
+    """Returns the streams taken inside on exit; the parts on them must have been waited for."""
     before = ROOM.get()
     try:
         yield
@@ -62,16 +62,16 @@ def streams_here() -> list[torch.cuda.Stream]:
 
 
 def foremost() -> torch.cuda.Stream:
-    """A stream that goes first where the GPU has not room for all: what a step's parts wait for, and wait behind.
+    """A high-priority stream for the critical chain of a step, which goes first if the GPU has no room for everything.
 
-    Parts are what has time, gradients of weights above all: the next layer's gradient does not wait for them. Streams
-    of this priority are others than those of parts, and a graph remembers what each of its kernels had.
+    Parts can wait, above all the gradients of weights: the next layer's gradient does not depend on them. Streams of
+    this priority are distinct from those of parts, and a graph keeps the priority of each kernel.
     """
     return torch.cuda.Stream(priority=-1)
 
 
 def apart() -> torch.cuda.Stream:
-    """A stream that no part of a step has, for whatever runs beside it."""
+    """A stream that no part of a step uses, for other concurrent work."""
     taken, found = streams_here(), torch.cuda.Stream()
     while found in taken:
         found = torch.cuda.Stream()
@@ -79,7 +79,7 @@ def apart() -> torch.cuda.Stream:
 
 
 class Part(Generic[T]):
-    """Something under way; `wait` gives it, once the current stream may read it."""
+    """A computation in progress; `wait` makes the current stream wait for it and returns the result."""
 
     def __init__(self, compute: Callable[[], T], number: int | None) -> None:
         self.stream = None if number is None else stream(number)
@@ -97,15 +97,15 @@ class Part(Generic[T]):
 
 
 def beside(compute: Callable[[], T], room: int = 1) -> Part[T]:
-    """Computes on another stream where that is asked for; `room` is how many streams it may take, that one included.
+    """Computes on another stream inside `side_by_side`; `room` is how many streams it may take, including that one.
 
-    Where fewer are left it takes those, and where none is left it computes on the current stream.
+    If fewer are left it takes those, and if none is left it computes on the current stream.
     """
-    own = None if torch.compiler.is_compiling() else ROOM.get()  # which the compiler of torch 2.11 cannot read
+    own = None if torch.compiler.is_compiling() else ROOM.get()  # torch 2.11's compiler cannot trace ContextVars
     if own is None or own.first == own.end:
         return Part(compute, None)
     end = min(own.first + room, own.end)
-    ROOM.set(Room(end, own.end))  # what comes after it, until it is waited for, takes others
+    ROOM.set(Room(end, own.end))  # parts that start before this one is waited for take other streams
 
     def inside() -> T:
         token = ROOM.set(Room(own.first + 1, end))
@@ -118,7 +118,7 @@ def beside(compute: Callable[[], T], room: int = 1) -> Part[T]:
 
 
 def together(computations: Sequence[Callable[[], T]], room: int = 1) -> list[T]:
-    """All results, each computed on a stream of its own where that is asked for; the last on the current one."""
+    """All results; inside `side_by_side` each is computed on its own stream, and the last on the current one."""
     if torch.compiler.is_compiling():
         return [compute() for compute in computations]
     with given_back():

@@ -1,4 +1,4 @@
-"""How float32 products are rounded on a GPU."""
+"""Whether float32 products on a GPU use TF32."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 @contextlib.contextmanager
 def tf32(enabled: bool) -> Iterator[None]:
-    """Whether matrix products and convolutions of float32 may be TF32's inside.
+    """Inside, allows or forbids TF32 for float32 matrix products and convolutions.
 
-    torch has two ways to ask for it, and whoever was asked in the one refuses to answer in the other.
+    torch has two APIs for this, and raises an error if a setting made with one is read with the other.
     """
     matmul: Any = torch.backends.cuda.matmul
     cudnn: Any = torch.backends.cudnn

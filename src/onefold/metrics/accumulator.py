@@ -31,11 +31,11 @@ class Accumulator(abc.ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the state is."""
+        """The device of the state."""
         return next(iter(self._sums.values())).device
 
     def to(self, device: torch.device | str) -> Self:
-        """Moves the state."""
+        """Moves the state to a device."""
         place = torch.device(device)
         with torch.inference_mode(False):
             self._sums = {name: s.to(place, sum_dtype(place)) for name, s in self._sums.items()}

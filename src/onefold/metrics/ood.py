@@ -26,7 +26,7 @@ def _detection(inside: Counts, outside: Counts) -> dict[str, float]:
     in_up, out_up = np.cumsum(inside), np.cumsum(outside)  # score <= this one
     in_down, out_down = total_in - in_up + inside, total_out - out_up + outside  # score >= this one
     below = (in_up - inside / 2) @ outside  # pairs in the right order, ties counting half
-    accepting = int(np.argmax(20 * in_up >= 19 * total_in))  # the first that accepts 95% of those inside
+    accepting = int(np.argmax(20 * in_up >= 19 * total_in))  # the first threshold that accepts 95% of those inside
     return {
         "auroc": float(below / total_in / total_out),
         "aupr": float((outside / total_out) @ (out_down / (out_down + in_down))),

@@ -1,4 +1,4 @@
-"""The numbers of the paper's tables, which ship with the package."""
+"""The numbers in the paper's tables, which ship with the package."""
 
 from onefold.paper.tables import TABLES, Entry, entries, found
 

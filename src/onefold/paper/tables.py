@@ -1,4 +1,4 @@
-"""Every number of the paper's tables, in the paper's words."""
+"""All numbers in the paper's tables, with the paper's own names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ TABLES = ("cifar10", "cifar100", "ablation", "corrupted", "baselines", "tinyimag
 
 @dataclass(frozen=True)
 class Entry:
-    """One number: accuracy in percent, the deviation over seeds where the paper gives one."""
+    """One number, accuracies in percent, with its standard deviation over seeds if the paper gives one."""
 
     table: str
     dataset: str
     network: str
-    teacher: str  # DE-4, or empty where the paper names none
-    forward_passes: str  # "single", "multiple", or empty where a table does not say
+    teacher: str  # DE-4, or empty if the paper names none
+    forward_passes: str  # "single", "multiple", or empty if the table does not say
     method: str
     metric: str  # ACC, NLL, ECE, cNLL, cECE, train_hours_rtx3090, inference_ms_per_image_rtx3090
     mean: float
@@ -27,7 +27,7 @@ class Entry:
 
 @functools.cache
 def entries() -> tuple[Entry, ...]:
-    """All of them, in the order of the file."""
+    """All numbers, in the order of the file."""
     lines = files("onefold.paper").joinpath("tables.csv").read_text(encoding="utf-8").splitlines()
     return tuple(entry(*fields) for fields in csv.reader(lines[1:]))
 
@@ -35,7 +35,7 @@ def entries() -> tuple[Entry, ...]:
 def entry(
     table: str, dataset: str, network: str, teacher: str, passes: str, method: str, metric: str, mean: str, std: str
 ) -> Entry:
-    """A line of the file."""
+    """Parses a line of the file."""
     deviation = float(std) if std else None
     return Entry(table, dataset, network, teacher, passes, method, metric, float(mean), deviation)
 
@@ -43,7 +43,7 @@ def entry(
 def found(
     dataset: str, network: str, method: str, teacher: str | None = None, table: str | None = None
 ) -> dict[str, Entry]:
-    """The numbers of one row by metric; of the first table that has it, where no table is named."""
+    """The numbers of one row, by metric; if no table is given, from the first one that has the row."""
     rows = [
         e
         for e in entries()

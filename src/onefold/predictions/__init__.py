@@ -1,4 +1,4 @@
-"""Files of predictions: labels and log-probabilities of an evaluated split, as they are or packed into little room."""
+"""Prediction files: labels and log-probabilities of an evaluated split, in plain or compact form."""
 
 from onefold.predictions.compact import packed
 from onefold.predictions.files import Batch, Labels, Logits, Stored, stored, whole, write_plain

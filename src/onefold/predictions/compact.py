@@ -1,16 +1,16 @@
-"""The compact form: predictions of 10,000 images and 100 classes in less than a megabyte, with the metrics they had.
+"""The compact form: predictions for 10,000 images and 100 classes in less than a megabyte, with unchanged metrics.
 
-Kept exactly, in float32, is what metrics look at: the log-probability of the label, of the class that is answered, and
-of every class above 5%. Of the others, code = round(L p^(1/6)): the less probable, the coarser in log p. That alone
-would move the rest of the probability, and with it confidences across the borders of bins; so every image has two
-numbers of its own, a and b, that make log p = a + (1 + b) log q of decoded q and were chosen for the sum of p and the
-sum of p^(1/T) to be the right ones, T being the temperature at which the predictions will be looked at.
+The values that matter for metrics are stored exactly, in float32: the log-probabilities of the label, of the predicted
+class, and of every class above 5%. The others become code = round(L p^(1/6)), which is coarser in log p the smaller p
+is. That alone would change the total probability, and so move confidences across the edges of bins. Therefore, every
+image has two numbers a and b: decoded values q become log p = a + (1 + b) log q, with a and b chosen such that the sum
+of p and the sum of p^(1/T) are right, where T is the temperature at which the predictions will be evaluated.
 
     form            1
     levels          L
     labels [N]
-    codes [N, K]    a code of 0 stands for an exact value
-    exact [4, n]    the bytes of the exact values, row by row
+    codes [N, K]    a code of 0 means an exact value
+    exact [4, n]    the bytes of the exact values, in row order
     shift [N]       a
     slope [N]       b
 """
@@ -27,9 +27,9 @@ import numpy.typing as npt
 
 FORM = 1
 POWER = 6
-EXACT = 0.05  # probability from which on a class is kept as it is
-LEVELS = (256, 128, 64)  # the finest first; the codes of what is below 5% fit into a byte
-STEEPEST = 0.1  # of the slopes
+EXACT = 0.05  # probabilities from this on are kept exactly
+LEVELS = (256, 128, 64)  # the finest first; codes of probabilities below 5% fit into a byte
+STEEPEST = 0.1  # largest slope b, in absolute value
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
@@ -42,10 +42,10 @@ def packed(
     limit: int,
     also: npt.NDArray[np.integer] | None = None,
 ) -> bytes | None:
-    """Labels `[N]` and logits `[N, K]` as a file of fewer than `limit` bytes, as fine as there is room for.
+    """Packs labels `[N]` and logits `[N, K]` into a file of less than `limit` bytes, as finely as that allows.
 
-    `also` `[N, A]` are further classes to keep exactly: what an ensemble answers that this network is part of. None
-    where the coarsest is still too large.
+    `also` `[N, A]` are further classes to keep exactly, such as those predicted by an ensemble with this network.
+    Returns None if even the coarsest file is too large.
     """
     log_p = normalised(logits)
     exact = log_p >= np.log(EXACT)
@@ -79,7 +79,7 @@ def coded(
 
 
 def corrections(log_p: Floats, log_q: Floats, coarse: Mask, temperature: float) -> tuple[Floats, ...]:
-    """a and b `[N]` for which the coarse classes of a row have the sum of p, and that of p^(1/T), that they should."""
+    """a and b `[N]` for which the coarse classes of each row have the right sum of p and the right sum of p^(1/T)."""
     some = coarse.any(axis=1)
     a, b = np.zeros(len(log_p)), np.zeros(len(log_p))
     log_p, log_q, coarse = log_p[some], log_q[some], coarse[some]
@@ -90,10 +90,10 @@ def corrections(log_p: Floats, log_q: Floats, coarse: Mask, temperature: float) 
         z += (total - log_sum(z, coarse))[:, None]
         found = log_sum(z / temperature, coarse)
         derivative = (mean(log_q, z / temperature, coarse) - mean(log_q, z, coarse)) / temperature
-        useful = np.abs(derivative) > 1e-9  # not of a row whose classes are all alike, or at T = 1
+        useful = np.abs(derivative) > 1e-9  # false if all classes of a row are equal, or T = 1
         slope += np.where(useful, (wanted - found) / np.where(useful, derivative, 1), 0)
         slope = np.clip(slope, -STEEPEST, STEEPEST)
-    slope = slope.astype(np.float16).astype(np.float64)  # a makes good what the rounding of b has done to the sum
+    slope = slope.astype(np.float16).astype(np.float64)  # round b before computing a, which corrects the sum
     a[some], b[some] = total - log_sum((1 + slope[:, None]) * log_q, coarse), slope
     return a, b
 
@@ -106,13 +106,13 @@ def log_sum(z: Floats, chosen: Mask) -> Floats:
 
 
 def mean(values: Floats, z: Floats, chosen: Mask) -> Floats:
-    """The mean of values by the weights softmax(z) over the chosen classes `[N]`."""
+    """The mean of values `[N]` with weights softmax(z) over the chosen classes."""
     weights = np.exp(np.where(chosen, z - log_sum(z, chosen)[:, None], -np.inf))
     return np.asarray((weights * values).sum(axis=1))
 
 
 def unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-    """The log-probabilities `[N, K]` of a file's arrays."""
+    """The log-probabilities `[N, K]` from a file's arrays."""
     codes, exact = arrays["codes"], joined(arrays["exact"])
     log_q = decoded(codes.astype(np.float64), int(arrays["levels"]))
     a, b = (arrays[name].astype(np.float64)[:, None] for name in ("shift", "slope"))
@@ -122,29 +122,29 @@ def unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
 
 
 def decoded(codes: Floats, levels: int) -> Floats:
-    """log q; zero where the value is kept exactly."""
+    """log q; zero where the value is stored exactly."""
     return np.asarray(POWER * np.log(np.where(codes == 0, levels, codes) / levels))
 
 
 def normalised(logits: npt.NDArray[np.floating]) -> Floats:
-    """Log-probabilities in float64, rounded to float32, of which the exact ones are kept."""
+    """Log-probabilities in float64, rounded to float32 precision, in which the exact ones are stored."""
     z = logits.astype(np.float64)
     z = z - log_sum(z, np.ones(z.shape, bool))[:, None]
     return z.astype(np.float32).astype(np.float64)
 
 
 def planes(values: npt.NDArray[np.float32]) -> Bytes:
-    """`[n]` as bytes `[4, n]`: those of one weight lie together, which compresses better."""
+    """Splits `[n]` into bytes `[4, n]`: bytes of the same significance are together, which compresses better."""
     return np.ascontiguousarray(values.astype("<f4").view(np.uint8).reshape(-1, 4).T)
 
 
 def joined(split: Bytes) -> npt.NDArray[np.float32]:
-    """What `planes` took apart."""
+    """The inverse of `planes`."""
     return np.ascontiguousarray(split.T).view("<f4")[:, 0]
 
 
 def archive(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """A compressed .npz file; the same arrays are the same bytes."""
+    """A compressed .npz file; the same arrays always give the same bytes."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as file:
         for name, array in arrays.items():

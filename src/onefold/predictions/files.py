@@ -1,4 +1,4 @@
-"""Predictions read from their files, whole or piece by piece: the one place that knows what forms there are."""
+"""Reads predictions from files, whole or in batches. Only this module knows the different forms of files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from onefold.predictions.compact import FORM, unpacked
 
-VALUES = 2**20  # logits that are looked at together: 8 MiB in float64, and as much again for each step on the way
-MAPPED = 1 << 28  # bytes from which on a file stays on the disk until it is looked at
+VALUES = 2**20  # logits per batch: 8 MiB in float64, and as much again for each intermediate result
+MAPPED = 1 << 28  # files from this many bytes on are memory-mapped
 Labels = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.floating]
 Batch = tuple[Logits, Labels]  # [B, K] and [B]
@@ -28,19 +28,19 @@ BROKEN += (NotImplementedError, struct.error, zipfile.BadZipFile, zlib.error)
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """The predictions of a split: labels `[N]`, which are small, and where the logits `[N, K]` lie."""
+    """The predictions of a split: labels `[N]`, which are small, and the file with the logits `[N, K]`."""
 
     path: Path
     labels: Labels
     classes: int
-    compact: bool  # whether what has little probability was rounded
+    compact: bool  # whether small probabilities were rounded
 
     @property
     def examples(self) -> int:
         return len(self.labels)
 
     def batches(self, rows: int | None = None) -> Iterator[Batch]:
-        """Logits and labels in the order of the split, so many rows at a time."""
+        """Logits and labels in the order of the split, `rows` at a time."""
         rows = max(1, VALUES // self.classes) if rows is None else rows
         with blaming(self.path), zipfile.ZipFile(self.path) as archive:
             pieces = self._unpacked(archive, rows) if self.compact else self._streamed(archive, rows)
@@ -64,7 +64,7 @@ class Stored:
 
 
 class Arrays(dict[str, npt.NDArray[Any]]):
-    """The arrays of an archive, read when they are asked for; nothing is unpickled."""
+    """The arrays of an archive, read on access; nothing is unpickled."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Arrays(dict[str, npt.NDArray[Any]]):
 
 
 def stored(path: Path) -> Stored | None:
-    """The predictions in a file, of which only the labels are read; None where there is no file."""
+    """The predictions in a file, reading only the labels for now; None if there is no file."""
     if not path.exists():
         return None
     form = 0
@@ -100,7 +100,7 @@ def stored(path: Path) -> Stored | None:
 
 
 def whole(path: Path) -> tuple[Labels, Logits] | None:
-    """Labels `[N]` and logits `[N, K]`; None where there is no file. Large ones come in as they are looked at."""
+    """Labels `[N]` and logits `[N, K]`; None if there is no file. Large files are memory-mapped."""
     found = stored(path)
     if found is None:
         return None
@@ -111,27 +111,27 @@ def whole(path: Path) -> tuple[Labels, Logits] | None:
 
 
 def write_plain(file: IO[bytes], labels: Labels, logits: Logits) -> None:
-    """Predictions as they are."""
+    """Writes predictions in the plain form."""
     np.savez(file, labels=labels, logits=logits)
 
 
 def mapped(path: Path, name: str) -> npt.NDArray[Any]:
-    """An array of an uncompressed .npz file without reading it: the system brings in what is looked at."""
+    """Memory-maps an array of an uncompressed .npz file."""
     with zipfile.ZipFile(path) as archive:
         entry = archive.getinfo(f"{name}.npy")
     if entry.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"{path}: expected an uncompressed file of this size")
     with path.open("rb") as file:
         file.seek(entry.header_offset)
-        lengths = struct.unpack("<26xHH", file.read(30))  # of the name and of the extra field that follow
+        lengths = struct.unpack("<26xHH", file.read(30))  # of the name and the extra field, which follow
         file.seek(sum(lengths), os.SEEK_CUR)
         shape, dtype = header(file)
-        # Copied on writing: torch wants what it could write to.
+        # Copy-on-write, because torch wants writable memory.
         return np.memmap(path, dtype, "c", file.tell(), shape)
 
 
 def header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
-    """Shape and type of an array that begins here."""
+    """Shape and dtype of the array that starts at the file's position."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_columns, dtype = read(file)
@@ -144,7 +144,7 @@ def header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
 
 @contextlib.contextmanager
 def blaming(path: Path) -> Iterator[None]:
-    """Whatever a damaged file makes numpy say, as one sentence."""
+    """Turns the various errors that a damaged file causes into one sentence."""
     try:
         yield
     except BROKEN:

@@ -1,4 +1,4 @@
-"""Recipes by name: each is a function that returns a complete one."""
+"""Recipes by name, each a function that returns a complete recipe."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ __all__ = [
 
 
 def recipe_named(name: str) -> Recipe:
-    """The recipe of that name; an unknown one is refused and the nearest offered."""
+    """The recipe with that name; an unknown name is refused, suggesting the closest one."""
     return named("recipe", name, RECIPES)()

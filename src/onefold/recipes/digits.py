@@ -1,4 +1,4 @@
-"""The demo's setting: hand-written digits of 8 x 8 pixels, 400 to learn from, on a CPU."""
+"""The demo's recipe: hand-written digits of 8 x 8 pixels, 400 of them for training, on a CPU."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from onefold.recipe import DataRecipe, DistillRecipe, OptimRecipe, Recipe
 
 
 def digits() -> Recipe:
-    """A thin WideResNet on the digits inside the package.
+    """A thin WideResNet on the digits that come with the package.
 
-    Epochs, batch size, learning rate and decay were compared on the validation split, among some that two cores manage
-    in the demo's time. Test tables of three earlier settings had been seen by then, and their large deviations were why
-    others were tried: this setting is not blind to the test split. With the paper's (0.1 and 0.0005) LatentBE's factors
-    now and then went far from one in the first of these 390 steps, where the decay has no time to bring them back, and
-    the average of the members was poor though each of them was good. The 200 images of the validation split do not
-    tell epochs apart, so that only the last network is evaluated, and kept.
+    Epochs, batch size, learning rate and weight decay were chosen on the validation split, among settings that two
+    cores can train in the demo's time. But test tables of three earlier settings had been seen by then, and others were
+    tried because of their large deviations, so this setting is not entirely blind to the test split. With the paper's
+    learning rate and decay (0.1 and 0.0005), LatentBE's factors sometimes moved far from one in the first of these 390
+    steps, too few for the decay to bring them back, and the average of the members was poor although each of them was
+    good. The 200 validation images cannot distinguish epochs, so only the last network is evaluated and kept.
     """
     epochs = 30
     return Recipe(

@@ -1,8 +1,8 @@
 """The settings of the paper's experiments (its appendix on training details and on KD).
 
-What is served is the best validation accuracy among every tenth of the training and each epoch of the last tenth: the
-paper does not say, and its authors' code has it so. Before the last tenth the learning rate is still high, and a lucky
-epoch there may be right more often and far less calibrated.
+Evaluated are the end of every tenth of the training and each epoch of the last tenth; the one with the best validation
+accuracy is served. The paper does not specify this, but its authors' code does so. Before the last tenth, the learning
+rate is still high, and a lucky epoch may be slightly more accurate but far less calibrated.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from onefold.recipe import DataRecipe, DistillRecipe, OptimRecipe, Recipe
 
 
 def cifar10() -> Recipe:
-    """WRN28x1 on CIFAR-10; the paper has it with 4 teachers and with 8."""
+    """WRN28x1 on CIFAR-10; in the paper with 4 and with 8 teachers."""
     return cifar("cifar10", "wrn28x1")
 
 
 def cifar100() -> Recipe:
-    """WRN28x4 on CIFAR-100; the paper has it with 4 teachers and with 2."""
+    """WRN28x4 on CIFAR-100; in the paper with 4 and with 2 teachers."""
     return cifar("cifar100", "wrn28x4")
 
 

@@ -1,4 +1,4 @@
-"""The paper's tables, every row: what is missing is run, what is done is left, and a report comes last."""
+"""Reproduces the paper's tables: trains and measures what is missing, keeps what is done, and writes a report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Reproduced:
-    """What became of the runs, and the report on all that are there."""
+    """The outcome of the runs, and the report on all that are there."""
 
     outcome: Outcome
     page: Path | None
@@ -46,10 +46,10 @@ def reproduce(
     minutes: float | None = None,
     table: Table | None = None,
 ) -> Reproduced:
-    """Runs what is missing of a table, measures what is missing of its runs and writes `out/NAME.html`.
+    """Trains the runs of a table that are missing, measures what is missing, and writes `out/NAME.html`.
 
-    The same call goes on after an interruption, whenever that came. With `minutes` it stops by itself, everything
-    saved, and the report is on what there is by then.
+    After an interruption at any time, the same call resumes. With `minutes`, it stops by itself with everything saved,
+    and reports on what there is by then.
     """
     if at_once is not None and at_once < 1:
         raise ValueError(f"--at-once: expected at least 1, got {at_once}")

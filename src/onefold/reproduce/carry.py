@@ -1,4 +1,4 @@
-"""The runs of a plan, some at once on one device, until all are done or the time is over."""
+"""Carries out the runs of a plan, several at once on a device, until all are done or the time is up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onefold.run import RunFolder
 
 
 class Stage(Progress, Protocol):
-    """Progress with a name that changes, also of work that is counted."""
+    """Progress with a title that can change, also of work that is not training steps."""
 
     def title(self, text: str) -> None: ...
 
@@ -33,7 +33,7 @@ class Stage(Progress, Protocol):
 
 @dataclass
 class Clock:
-    """Says when the time is over; it never is, without minutes."""
+    """Tells when the time is up; without `minutes`, it never is."""
 
     minutes: float | None = None
     begun: float = field(default_factory=time.monotonic)
@@ -44,17 +44,17 @@ class Clock:
 
 @dataclass
 class Outcome:
-    """What became of a plan."""
+    """The outcome of a plan."""
 
     stopped: bool = False
     failures: list[str] = field(default_factory=list)
 
 
 def carry_out(tasks: Sequence[Task], *, at_once: int | None, clock: Clock, stage: Stage) -> Outcome:
-    """Runs what is missing. A run that diverges is noted and the others go on; everything is saved in any case."""
+    """Runs what is missing. If a run diverges, that is noted and the others continue; progress is always saved."""
     outcome = Outcome()
     todo = [task for task in tasks if not task.finished]
-    sources: dict[str, Source] = {}  # all of them now: what is not there is not told after hours of other runs
+    sources: dict[str, Source] = {}  # load all of them now, so that missing data are not noticed only hours later
     for task in () if clock.over() else todo:
         name = task.recipe.data.source
         sources[name] = sources[name] if name in sources else loaded(task.recipe, ALONE)
@@ -79,7 +79,7 @@ def carry_out(tasks: Sequence[Task], *, at_once: int | None, clock: Clock, stage
 
 
 class Heading:
-    """Which runs are going on."""
+    """Shows which runs are in progress."""
 
     def __init__(self, stage: Stage, tasks: Sequence[Task]) -> None:
         self.stage, self.tasks = stage, tasks
@@ -102,7 +102,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Work:
-    """Runs that may share a device, and who is to know of them."""
+    """Runs that may share a device, and the objects to which they report."""
 
     tasks: Sequence[Task]
     source: Source
@@ -112,7 +112,7 @@ class Work:
 
 
 def run_together(work: Work, at_once: int | None) -> None:
-    """As many at a time as the device takes; the next begins as soon as one has ended."""
+    """Trains as many runs at a time as suit the device; the next starts as soon as one has ended."""
     device = device_named(work.tasks[0].recipe.device)
     most = together(work, device) if at_once is None else at_once
     stage, shared = work.heading.stage, Together(work.heading.stage)
@@ -129,7 +129,7 @@ def run_together(work: Work, at_once: int | None) -> None:
 
 
 def carried(work: Work, task: Task, device: torch.device, progress: Progress) -> Going[None]:
-    """A run until it ends or the time is over, when it is asked to save itself; one that diverges is noted."""
+    """A run, until it ends or the time is up, when it is asked to save and stop; if it diverges, that is noted."""
     if work.clock.over():
         return
     work.heading.begun(task)
@@ -154,13 +154,13 @@ def going(task: Task, source: Source, device: torch.device, progress: Progress) 
 
 
 def groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
-    """Runs that need nothing of each other: the teachers of a setting, then its students."""
+    """Groups of runs that do not depend on each other: the teachers of a setting, then its students."""
     for _, same in itertools.groupby(tasks, lambda task: (task.recipe.name, task.recipe.data, task.member is None)):
         yield list(same)
 
 
 def together(work: Work, device: torch.device) -> int:
-    """How many a device takes at once, if nobody says: as many as suit the largest of them."""
+    """How many runs to train at once by default: as many as suit the largest of them."""
     kinds = {(task.row, task.recipe.members): task for task in work.tasks}
     each = (side_by_side(task.recipe, work.source, device, student=task.member is None) for task in kinds.values())
     return min(each) if device.type == "cuda" else 1

@@ -1,4 +1,4 @@
-"""What a table needs beside its runs: corrupted images, times. Measured of every finished run that lacks it."""
+"""What a table needs in addition to its runs: measurements on corrupted images and of times, for all finished runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PUBLISHED = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}
 
 @dataclass(frozen=True)
 class Measuring:
-    """One measurement of one folder: a student's, or that of the first so many teachers."""
+    """One measurement of a student, or of the ensemble of the first teachers in a folder."""
 
     kind: str
     task: Task  # a run in the folder
@@ -42,7 +42,7 @@ class Measuring:
 
     @property
     def published(self) -> Path | None:
-        """The corrupted images as published, where they lie beside the data."""
+        """The folder of published corrupted images, if it is next to the data."""
         data = self.task.recipe.data
         folder = Path(data.root).expanduser() / PUBLISHED.get(data.source, "")
         return folder if data.source in PUBLISHED and folder.is_dir() else None
@@ -53,13 +53,13 @@ class Measuring:
 
     @property
     def done(self) -> bool:
-        """Whether it is stored; where no published images are to be had, those that were there before count."""
+        """Whether it is stored. If there are no published images here, measurements on any others count as well."""
         if not self.ready:
             return False
         try:
             targets = targets_of(self.path, len(self.runs))
         except (ValueError, OSError):
-            return False  # what is wrong is told when it is measured
+            return False  # the error will be reported when it is measured
         if self.kind == COSTS:
             return timed_already(targets, device_named(self.task.recipe.device))
         return measured_already(targets, self.published, any_source=self.published is None)
@@ -74,7 +74,7 @@ class Measuring:
 
 
 def measurings_of(table: Table, tasks: Sequence[Task]) -> list[Measuring]:
-    """All that a table needs of its runs: of the teachers together, and of each student."""
+    """All measurements that a table needs: of the teachers together, and of each student."""
     found = []
     for kind in table.measures:
         for folder in dict.fromkeys(task.teachers for task in tasks):
@@ -87,11 +87,11 @@ def measurings_of(table: Table, tasks: Sequence[Task]) -> list[Measuring]:
 
 
 class Over(Exception):
-    """The time is over; what was measured so far is stored."""
+    """The time is up; what was measured so far is stored."""
 
 
 class Timed:
-    """A stage of a measurement, which is left between two of its parts when the time is over."""
+    """A stage of a measurement, which is abandoned between two of its parts when the time is up."""
 
     def __init__(self, stage: Stage, text: str, clock: Clock) -> None:
         self.stage, self.text, self.clock = stage, text, clock
@@ -110,7 +110,7 @@ class Timed:
 
 
 def measure_all(measurings: Sequence[Measuring], *, clock: Clock, stage: Stage, outcome: Outcome) -> None:
-    """Measures what is missing of the runs that are finished; notes what cannot be, and goes on with the others."""
+    """Measures what is missing for the runs that are finished; failures are noted, and the others continue."""
     todo = [each for each in measurings if each.ready and not each.done]
     for kind in dict.fromkeys(each.kind for each in todo if each.kind == CORRUPTED):
         for source in dict.fromkeys(each.task.recipe.data.source for each in todo if each.kind == kind):
@@ -138,7 +138,7 @@ def measure_all(measurings: Sequence[Measuring], *, clock: Clock, stage: Stage, 
 
 
 def together(todo: Sequence[Measuring]) -> Iterator[list[Measuring]]:
-    """Those that ask about the same corrupted images; times are measured one by one."""
+    """Groups of measurements on the same corrupted images; times are measured one by one."""
     alike: dict[Hashable, dict[Folder, Measuring]] = {}
     for each in todo:
         recipe = each.task.recipe
@@ -156,12 +156,12 @@ def heading(group: Sequence[Measuring], before: int, total: int) -> str:
 
 
 def staged(stage: Stage, title: str, clock: Clock) -> Callable[[str], Timed]:
-    """Every stage of a measurement under one title."""
+    """Shows every stage of a measurement under the same title."""
     return lambda _: Timed(stage, title, clock)
 
 
 def say_images(each: Measuring, stage: Stage) -> None:
-    """Which corrupted images are taken: numbers of other images are not those of the paper's."""
+    """Says which corrupted images are used, since only results on the published ones compare with the paper's."""
     data = each.task.recipe.data
     if each.published is not None:
         stage.message(f"corrupted images: {each.published}, as published")

@@ -1,4 +1,4 @@
-"""A table of the paper as a list of runs: recipe, folder, state, cost."""
+"""A table of the paper as a list of runs, with recipe, folder, state and cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEACHERS = "teachers"
 
 @dataclass(frozen=True)
 class Task:
-    """One run: teacher `member`, or a student where that is None."""
+    """One run: teacher `member`, or a student if that is None."""
 
     recipe: Recipe
     row: str
@@ -35,7 +35,7 @@ class Task:
 
     @property
     def passes(self) -> int:
-        """Forward passes over the training images that the whole run is worth."""
+        """The cost of the whole run, in forward passes over the training images."""
         return self.recipe.epochs * passes_of_step(self.recipe, student=self.member is None)
 
     @property
@@ -44,18 +44,18 @@ class Task:
 
     @property
     def needs(self) -> list[Path]:
-        """Runs that have to be finished before it can begin."""
+        """Runs that have to be finished before this one can start."""
         if self.member is not None:
             return []
         return [self.teachers / f"teacher-{m}" for m in range(self.recipe.members)]
 
     def check(self) -> None:
-        """Refuses a folder that was begun with another recipe."""
+        """Refuses a folder that was started with another recipe."""
         run = RunFolder(self.run)
         run.check_same(to_dict(self.recipe), run.about | places(self.recipe))
 
     def state(self) -> tuple[str, float]:
-        """In words, and as the share that is done."""
+        """The state in words, and the share that is done."""
         run = RunFolder(self.run)
         if run.finished:
             return "done", 1.0
@@ -71,7 +71,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Changes:
-    """What is chosen of a table, and how its runs are made."""
+    """Which part of a table is run, and changes to its recipes."""
 
     rows: tuple[str, ...] = ()
     members: tuple[int, ...] = ()
@@ -84,7 +84,7 @@ class Changes:
 
 
 def tasks_of(table: Table, out: Path, changes: Changes) -> list[Task]:
-    """All runs of a table: of each setting the teachers first, then the rows in the order of the table."""
+    """All runs of a table: for each setting, first the teachers, then the rows in the order of the table."""
     check_rows(table, changes)
     tasks = []
     for setting in table.settings:
@@ -110,11 +110,11 @@ def tasks_of(table: Table, out: Path, changes: Changes) -> list[Task]:
 
 
 def as_begun(recipe: Recipe, run: Path) -> Recipe:
-    """The recipe with the rule by which a run that is there already chooses its epoch: once that was another one."""
+    """The recipe with `eval_every` and `eval_last` of the run if it was already started: older runs have others."""
     folder = RunFolder(run)
     try:
         before = folder.recipe if folder.started else {}
-    except ValueError:  # who takes it up will say so
+    except ValueError:  # the error is reported when the run is resumed
         return recipe
     names = {"eval_every": recipe.eval_every, "eval_last": 1 if before else recipe.eval_last}
     found = {name: before.get(name, default) for name, default in names.items()}
@@ -141,7 +141,7 @@ def chosen(name: str, names: Sequence[str], members: int, sizes: Sequence[int]) 
 
 
 def changed(setting: Setting, changes: Changes) -> Recipe:
-    """The recipe of a setting's teachers. Its `members` is what the paper trains over all tables, which share them."""
+    """The recipe for the teachers of a setting. Its `members` are those of all tables together, which share them."""
     recipe = dataclasses.replace(setting.recipe(), members=setting.teachers, device=changes.device)
     data = dataclasses.replace(recipe.data, download=changes.download)
     if changes.root is not None:
@@ -150,7 +150,7 @@ def changed(setting: Setting, changes: Changes) -> Recipe:
     if changes.precision is not None:
         recipe = dataclasses.replace(recipe, precision=changes.precision)  # type: ignore[arg-type]
     if changes.epochs is not None:
-        # A warm-up takes its share of fewer epochs.
+        # Shorten the warm-up with the epochs.
         warmup = min(recipe.optim.warmup_epochs, changes.epochs / 10)
         optim = dataclasses.replace(recipe.optim, warmup_epochs=warmup)
         recipe = dataclasses.replace(recipe, epochs=changes.epochs, optim=optim)
@@ -158,5 +158,5 @@ def changed(setting: Setting, changes: Changes) -> Recipe:
 
 
 def folder_name(recipe: Recipe, setting: Setting) -> str:
-    """Runs of other lengths lie apart."""
+    """Runs with another number of epochs get separate folders."""
     return recipe.name if recipe.epochs == setting.recipe().epochs else f"{recipe.name}-{recipe.epochs}-epochs"

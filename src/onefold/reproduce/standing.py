@@ -1,4 +1,4 @@
-"""Where a table of the paper stands: of every row what came out, what is under way, and what the paper has."""
+"""The state of a table of the paper: for every row our results, runs in progress, and the paper's numbers."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from onefold.reproduce.tables import Table
 from onefold.run import RunFolder
 
 Kind = tuple[str, str, str, int]  # kind, method, perturbation and members of answers
-NEAR = 2.0  # of the paper's deviations
+NEAR = 2.0  # in the paper's standard deviations
 
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """A row of the paper. `row` is ours, None where no run of it is finished."""
+    """A row of the paper. `row` is ours, or None if no run of it is finished."""
 
     label: str
-    unit: str  # what there are several of in a row
+    unit: str  # what a row is the mean over: "seed", "network" or "ensemble"
     row: Row | None
     paper: dict[str, Entry]
-    going: tuple[str, ...]  # runs that the row lacks: who, and how far
+    going: tuple[str, ...]  # runs that are missing from the row: which, and how far they are
 
     @property
     def state(self) -> str:
-        """In words: what is done, and what is going on."""
+        """In words: what is done, and what is in progress."""
         count = 0 if self.row is None else self.row.networks
         done = [f"{count} {self.unit}{'s' if count > 1 else ''}"] if count else []
         return "; ".join([*done, *self.going]) or "not run yet"
 
     def numbers(self, columns: Sequence[Column]) -> tuple[Number, ...]:
-        """Ours with the paper's beside; the paper's alone where there is none of ours."""
+        """Our numbers together with the paper's; only the paper's if there are none of ours."""
         if self.row is None:
             return tuple(Number(None, paper=self.paper.get(column.key)) for column in columns)
         return metrics_of(self.row, columns)
 
 
 def near(cell: Number, column: Column) -> bool | None:
-    """Whether ours is within two deviations of the paper's, or better; None where there is no deviation, or no ours."""
+    """Whether our number is within two deviations of the paper's, or better; None if there is none, or no deviation."""
     distance = cell.in_deviations
     return None if distance is None else (-distance if column.better == "higher" else distance) <= NEAR
 
@@ -64,7 +64,7 @@ def short_of(every: Sequence[Standing], columns: Sequence[Column]) -> list[str]:
 
 
 def by_nll(every: Sequence[Standing]) -> list[str]:
-    """A sentence on the order of the methods by NLL, ours and the paper's, where there are two."""
+    """A sentence on the order of the methods by NLL, ours and the paper's, if there are at least two."""
     done = {one.label: (one.row.mean("nll") or 0.0, one.paper["nll"].mean) for one in every if one.row and one.paper}
     if len(done) < 2:
         return []
@@ -75,7 +75,7 @@ def by_nll(every: Sequence[Standing]) -> list[str]:
 
 
 def standings(table: Table, out: Path, members: int, sections: Sequence[Section]) -> list[Standing]:
-    """The students of so many teachers, a row for each method of the table, in its order."""
+    """The students of `members` teachers, a row for each method of the table, in its order."""
     found: dict[str, list[Task]] = {}
     for task in tasks_of(table, out, Changes(members=(members,))):
         if task.member is None:
@@ -106,7 +106,7 @@ def teachers_standings(table: Table, out: Path, members: int, sections: Sequence
 def standing(
     label: str, unit: str, recipe: Recipe, kind: Kind, going: Sequence[str], sections: Sequence[Section]
 ) -> Standing:
-    """With our row, which is one of the paper's recipe, and the paper's."""
+    """The standing of a row, with our results under the paper's recipe, and the paper's numbers."""
     rows = [
         row
         for section in sections
@@ -120,7 +120,7 @@ def standing(
 
 
 def lacking(task: Task, who: str) -> str:
-    """What is to be said of a run that was begun and adds nothing to its row yet."""
+    """A note about a run that was started but does not contribute to its row yet; empty if there is nothing to say."""
     run = RunFolder(task.run)
     if run.finished:
         return "" if run.predictions_file("test").exists() else f"{who} is finished, without predictions"

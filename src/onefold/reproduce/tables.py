@@ -1,4 +1,4 @@
-"""What the paper's tables are made of: teachers, and students by method, perturbation and number of teachers."""
+"""The content of the paper's tables: teachers, and students by method, perturbation and number of teachers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onefold.recipes import cifar10, cifar100, imagenet, tiny_imagenet_r18, tiny
 
 @dataclass(frozen=True)
 class StudentRow:
-    """A row of students: `name` is what chooses it."""
+    """A row of students; `name` selects it on the command line."""
 
     name: str
     method: str
@@ -26,24 +26,24 @@ class StudentRow:
 
 @dataclass(frozen=True)
 class Setting:
-    """A data set and network: all its teachers, which its rows share, and the rows of a table."""
+    """A data set and network: its teachers, which all rows share, and the rows of a table."""
 
     recipe: Callable[[], Recipe]
-    teachers: int  # that the paper trains in this setting, over all tables
-    needed: int  # of these, in this table
+    teachers: int  # number that the paper trains in this setting, over all tables
+    needed: int  # number of these that this table needs
     rows: tuple[StudentRow, ...]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper: its settings, and how many students of each row there are."""
+    """A table of the paper: its settings, and the number of students per row."""
 
     settings: tuple[Setting, ...]
     seeds: int
-    measures: tuple[str, ...] = ()  # what is measured of the runs, beside their predictions
+    measures: tuple[str, ...] = ()  # what is measured in addition to predictions
 
 
-# In the order they are run: first those that say most about the method.
+# In the order in which they are run: the most informative about our method first.
 ORDER = (
     ("kd", "none"),
     ("latentbe", "none"),

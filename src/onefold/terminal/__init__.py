@@ -1,4 +1,4 @@
-"""What people see while they wait, and beside the results: bars on a terminal, plain lines elsewhere."""
+"""Progress and messages besides the results: bars on a terminal, plain lines elsewhere."""
 
 from onefold.terminal.bars import Bars
 from onefold.terminal.lines import Lines

@@ -1,4 +1,4 @@
-"""Bars on a terminal."""
+"""Progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rich.table import Column, Table
 from onefold.terminal.told import told
 from onefold.terminal.wrap import wrapped
 
-BAR = 12  # columns of a bar, at least
-BESIDE = 15  # columns of what stands in every line: the share, the time that is left, and spaces between them
-WIDE = 100  # columns of a terminal that has room for everything
-TITLE = 16  # columns below which a title is not cut for a detail
-KEPT = 2  # parts of a detail on a terminal that is not wide
+BAR = 12  # least width of a bar
+BESIDE = 15  # width of the rest of every line: percentage, time left, and spaces
+WIDE = 100  # width of a terminal that has room for everything
+TITLE = 16  # titles are not cut below this width to make room for details
+KEPT = 2  # parts of a detail on a narrower terminal
 
 Texts = tuple[str, Sequence[str]]  # of a line: its title, and the parts of its detail
 
@@ -30,7 +30,7 @@ class Bars:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.bars = Fitting(
-            TextColumn("{task.fields[title]}", markup=False),  # a path may hold what looks like it
+            TextColumn("{task.fields[title]}", markup=False),  # a path may contain what looks like markup
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.fields[detail]}", markup=False),
@@ -54,7 +54,7 @@ class Bars:
 
 
 class BarStage:
-    """One bar; it goes when the stage has ended, and comes back with the next."""
+    """One bar; it disappears when the stage has ended, and comes back with the next."""
 
     def __init__(self, bars: Progress, title: str) -> None:
         self.bars, self.text = bars, title
@@ -85,7 +85,7 @@ class BarStage:
 
 
 class Fitting(Progress):
-    """Rich's bars, whose texts leave them room: in rich itself it is the bars that give way."""
+    """Rich's progress bars, with texts shortened to leave room for the bars; rich itself would shrink the bars."""
 
     def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
         tasks = list(tasks)
@@ -97,8 +97,8 @@ class Fitting(Progress):
 
 
 def fitting(texts: Sequence[Texts], width: int) -> list[tuple[str, str]]:
-    """Titles and details that leave a bar its room. Parts go first, the last ones before others; then titles are cut,
-    and where that is not enough they have no details."""
+    """Titles and details that leave enough room for bars. First the last parts of details are dropped, then titles are
+    cut, and if that is not enough, there are no details."""
     room = width - BESIDE - BAR
     short = [(shorter(title), parts) for title, parts in texts]
     most = max((len(parts) for _, parts in texts), default=0)
@@ -118,7 +118,7 @@ def widest(texts: Iterable[str]) -> int:
 
 
 def shorter(title: str) -> str:
-    """`s0 kd` for `seed 0, kd`."""
+    """Shortens `seed 0, kd` to `s0 kd`."""
     return re.sub(r"\bseed (\d+),?", r"s\1", title)
 
 

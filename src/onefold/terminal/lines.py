@@ -1,4 +1,4 @@
-"""A line now and then, where there is no terminal to draw bars on."""
+"""Progress as occasional lines, if there is no terminal to draw bars on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.console import Console
 
 from onefold.terminal.told import told
 
-EVERY = 10.0  # seconds between two plain lines of a stage
+EVERY = 10.0  # seconds between lines of a stage
 
 
 class Lines:
-    """Lines of every stage."""
+    """Shows stages as lines."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -32,7 +32,7 @@ class Lines:
 
 
 class LineStage:
-    """Lines of one stage."""
+    """The lines of one stage."""
 
     def __init__(self, console: Console, title: str) -> None:
         self.console, self.text = console, title
@@ -59,7 +59,7 @@ class LineStage:
             self.begun = None
 
     def left(self, now: float, done: int, total: int) -> float:
-        """Seconds, if it goes on as it has so far."""
+        """Seconds left, at the average speed so far."""
         assert self.begun is not None, "set by the first update"
         then, before = self.begun
         return (now - then) / max(done - before, 1) * (total - done)

@@ -1,4 +1,4 @@
-"""Where long stages are shown."""
+"""Chooses how the progress of long stages is shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onefold.terminal.speak import Speaker, hushed
 
 
 class Stage(Protocol):
-    """A long stage: what it is called, what the engine tells of it, and how far other work has come."""
+    """A long stage: its title, progress of training steps from the engine (`update`), and of other work (`count`)."""
 
     def title(self, text: str) -> None: ...
 
@@ -25,7 +25,7 @@ class Stage(Protocol):
 
 
 class Display(Protocol):
-    """Shows stages, as many at a time as there are."""
+    """Shows any number of stages at the same time."""
 
     def stage(self, title: str) -> Stage: ...
 
@@ -37,12 +37,12 @@ class Display(Protocol):
 
 
 def display(console: Console | None = None) -> Display:
-    """Bars where there is a terminal to draw them on."""
+    """Bars if there is a terminal to draw them on, else lines."""
     console = Speaker(stderr=True, quiet=hushed()) if console is None else console
     return Bars(console) if console.is_terminal else Lines(console)
 
 
 def attended() -> bool:
-    """Whether somebody is likely to look: at a terminal, or in a notebook."""
+    """Whether somebody is likely watching: on a terminal, or in a notebook."""
     console = Speaker(stderr=True, quiet=hushed())
     return console.is_terminal or console.is_jupyter

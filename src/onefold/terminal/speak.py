@@ -1,4 +1,4 @@
-"""Sentences beside the results, of the first of several processes alone."""
+"""Messages on stderr, besides the results; of several processes, only the first prints them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.console import Console
 
 from onefold.terminal.wrap import columns_of, command, fitted
 
-MANY = 10  # sentences of a kind
-HUSHED: list[bool] = []  # of several processes only the first is heard
+MANY = 10  # most messages of a kind
+HUSHED: list[bool] = []  # not empty in all processes but the first
 
 
 def hush() -> None:
-    """Nothing is shown from here on."""
+    """Silences this process from here on."""
     HUSHED.append(True)
 
 
@@ -25,19 +25,19 @@ def hushed() -> bool:
 
 
 class Speaker(Console):
-    """Rich's console, which would end the process by itself where nobody listens any more."""
+    """Rich's console, except that it would exit the process on a broken pipe; this one raises an error."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def say(text: str) -> None:
-    """A sentence beside the results, or several lines."""
+    """Prints a message of one or more lines."""
     spoken(fitted(text, sys.stderr))
 
 
 def say_first(sentences: Sequence[str], about: str) -> None:
-    """The first few of many, and how many more there are."""
+    """Prints the first few of many messages, and how many more there are."""
     for sentence in sentences[:MANY]:
         say(sentence)
     if len(sentences) > MANY:
@@ -45,11 +45,11 @@ def say_first(sentences: Sequence[str], about: str) -> None:
 
 
 def propose(words: Sequence[str]) -> None:
-    """The command that comes next."""
+    """Proposes the next command."""
     spoken(command(words, columns_of(sys.stderr), "next: "))
 
 
 def spoken(text: str) -> None:
-    """As it is: what is longer than a line of the terminal is one word, which can be copied when the terminal wraps
-    it."""
+    """Prints text as it is. Anything longer than a line of the terminal is a single word, such as a path; wrapped by
+    the terminal itself, it can still be copied."""
     Speaker(stderr=True, quiet=hushed()).print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)

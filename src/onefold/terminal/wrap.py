@@ -1,4 +1,4 @@
-"""Lines that fit a terminal, broken between words. Where there is none they stay whole: programs read them."""
+"""Wraps lines to the width of a terminal. If there is none, lines stay whole, for programs that read them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import TextIO
 
 from rich.console import Console
 
-FIRST_COLUMN = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)")  # of two, which two spaces or more keep apart
+FIRST_COLUMN = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)")  # the first of two columns, separated by two or more spaces
 ITEM = re.compile(r" +(?=\S)")
-COMMAND = re.compile(r" +onefold (?!.*  ).*")  # in a list, with nothing said beside it
+COMMAND = re.compile(r" +onefold (?!.*  ).*")  # in a list, without a remark after it
 CONTINUED = " \\"
-DEEPER = 2  # columns that a list's further lines stand behind its first ones
+DEEPER = 2  # additional indent of continuation lines in a list
 
 
 def columns_of(stream: TextIO | None) -> int | None:
-    """Of the terminal that a stream goes to; None where it goes elsewhere."""
+    """The width of the terminal that a stream goes to; None if it goes elsewhere."""
     return Console(file=stream).width if stream is not None and stream.isatty() else None
 
 
 def fitted(text: str, stream: TextIO | None) -> str:
-    """The text for where a stream goes."""
+    """The text, wrapped if the stream goes to a terminal."""
     width = columns_of(stream)
     return text if width is None else wrapped(text, width)
 
 
 def wrapped(text: str, width: int) -> str:
-    """Every line in lines of at most so many columns; a word that is longer, a path, stays whole."""
+    """Wraps every line to at most `width` columns; a longer word, such as a path, stays whole."""
     return "\n".join(part for line in text.split("\n") for part in parts(line, width))
 
 
@@ -44,7 +44,7 @@ def parts(line: str, width: int) -> list[str]:
 
 
 def hanging(line: str, width: int) -> int:
-    """Where further lines begin: under the second of two columns, or within an item of a list."""
+    """The indent of continuation lines: under the second of two columns, or within a list item."""
     column = FIRST_COLUMN.match(line)
     if column is not None and column.end() <= width // 2:
         return column.end()
@@ -53,7 +53,7 @@ def hanging(line: str, width: int) -> int:
 
 
 def command(words: Sequence[str], width: int | None, before: str = "") -> str:
-    """A command that can be copied: in lines that a shell takes for one, or in one line."""
+    """A command to copy, on one line or on several that end in a backslash."""
     quoted = [shlex.quote(word) for word in words]
     whole = before + " ".join(quoted)
     if width is None or len(whole) <= width:

@@ -1,4 +1,4 @@
-"""Several processes as one: the only place that knows torch.distributed."""
+"""Training in several processes: the only part of the engine that uses torch.distributed."""
 
 from onefold.engine.distributed.failing import Abandoned, Lost
 from onefold.engine.distributed.launch import device_here, join_the_others, launched, may_speak, rank_here, world_here

@@ -1,4 +1,4 @@
-"""BatchNorm over the examples of all processes: what one process would compute, for any backend and unequal parts."""
+"""BatchNorm over the examples of all processes, as in a single process, for any backend and parts of unequal size."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from onefold.types import at_least_float32
 
 
 class Normalize(Function):
-    """(x - mean) / sqrt(var + eps) * weight + bias, mean and variance `[C]` over all processes' x `[N, C, ...]`.
+    """(x - mean) / sqrt(var + eps) * weight + bias, with mean and variance `[C]` over all processes' x `[N, C, ...]`.
 
-    Forward gathers each process's count, mean and variance; backward sums two numbers a channel. Also returns mean,
-    variance and the count `[1]`, for the running statistics.
+    Forward gathers each process's count, mean and variance; backward all-reduces two numbers per channel. Also returns
+    mean, variance and the count `[1]`, for the running statistics.
     """
 
     @staticmethod
@@ -34,7 +34,7 @@ class Normalize(Function):
         total = counts.sum(0)  # [1]
         weights = counts / total  # [W, 1]
         mean = (weights * means).sum(0)
-        # Deviations from the common mean, so that nothing large is subtracted.
+        # Via deviations from the common mean, so that no large numbers are subtracted.
         variance = (weights * (variances + (means - mean).square())).sum(0)
         scale = (variance + eps).rsqrt()
         y = (values - along(mean, x)) * along(scale, x)
@@ -54,7 +54,7 @@ class Normalize(Function):
         sums = own.clone()
         ctx.world.sum_([sums])
         level, slope = sums / total
-        # Mean and variance do not depend on a stand-in.
+        # A stand-in does not contribute to mean and variance.
         back = gradient - along(level, x) - normal * along(slope, x) if ctx.counted else gradient
         back = (back * along(scale if weight is None else scale * weight, x)).to(x.dtype)
         _, of_weight, of_bias, *_ = ctx.needs_input_grad
@@ -62,21 +62,21 @@ class Normalize(Function):
 
 
 def others(x: Tensor) -> list[int]:
-    """All dimensions but that of the channels."""
+    """All dimensions except the channels."""
     return [d for d in range(x.dim()) if d != 1]
 
 
 def along(channels: Tensor, x: Tensor) -> Tensor:
-    """`[C]` in the shape that broadcasts with x `[N, C, ...]`."""
+    """Reshapes `[C]` to broadcast with x `[N, C, ...]`."""
     return channels.view(-1, *(1,) * (x.dim() - 2))
 
 
 class AcrossProcesses(nn.Module):
-    """A BatchNorm layer in training whose statistics are those of all processes. A copy of it is an ordinary layer."""
+    """A BatchNorm layer that, in training, uses statistics over all processes. A copy of it is an ordinary layer."""
 
     original: ClassVar[type[nn.Module]]
     world: ClassVar[World]
-    rewritten: ClassVar[bool] = False  # the network's graph is, and what it holds for this layer asks the processes
+    rewritten: ClassVar[bool] = False  # if True, the rewritten graph's replacement for this layer does the collectives
 
     def forward(self, x: Tensor) -> Tensor:
         own = cast(Any, self)
@@ -90,7 +90,7 @@ class AcrossProcesses(nn.Module):
             with torch.no_grad():
                 own.num_batches_tracked.add_(1)
                 kept: Tensor = own.running_mean
-                # None stands for the mean over all batches.
+                # A momentum of None means the plain average over all batches.
                 rate = own.momentum if own.momentum is not None else 1 / own.num_batches_tracked.to(kept.dtype)
                 kept.lerp_(mean.to(kept.dtype), rate)
                 unbiased = variance * (count / (count - 1))
@@ -98,7 +98,7 @@ class AcrossProcesses(nn.Module):
         return cast(Tensor, y)
 
     def as_read(self, x: Tensor) -> Tensor:
-        """The same as the rewriting wants to see it."""
+        """The same, as one call that the graph rewriting recognises."""
         own = cast(Any, self)
         mean, var = (own.running_mean, own.running_var) if own.track_running_stats else (None, None)
         if mean is not None:
@@ -114,7 +114,7 @@ def empty(original: type[nn.Module]) -> nn.Module:
 
 
 def leave_to_rewriting(net: nn.Module, rewritten: bool = True) -> bool:
-    """Whether the network's rewritten graph forms the layers' statistics; says whether there are such layers."""
+    """Sets whether the rewritten graph computes the statistics of these layers; returns whether there are any."""
     layers = [module for module in net.modules() if isinstance(module, AcrossProcesses)]
     for layer in layers:
         type(layer).rewritten = rewritten
@@ -122,10 +122,10 @@ def leave_to_rewriting(net: nn.Module, rewritten: bool = True) -> bool:
 
 
 def share_statistics(net: nn.Module, world: World) -> list[str]:
-    """Gives every BatchNorm layer of a network, in place, the statistics of all processes.
+    """Makes every BatchNorm layer of a network, in place, use statistics over all processes.
 
-    As elsewhere a layer is converted by a subclass of its own class, so that names, hooks and `isinstance` stay.
-    Returns the layers that have a forward pass of their own, which go on with what their process sees.
+    A layer is converted by changing its class to a subclass, so that names, hooks and `isinstance` checks keep working.
+    Returns the names of layers that override forward, which keep the statistics of their own process.
     """
     left = []
     classes: dict[type[nn.Module], type[AcrossProcesses]] = {}

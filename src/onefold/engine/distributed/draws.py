@@ -1,4 +1,4 @@
-"""Draws for a batch that several processes share: all draw for the whole batch and take their part."""
+"""Random numbers for a batch shared by several processes: each draws for the whole batch and takes its part."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from onefold.perturb import Draws
 
 
 class SharedDraws(Draws):
-    """The numbers one process would have drawn. All processes have to draw in step from generators in the same state.
+    """The numbers a single process would have drawn. All processes must make the same draws from generators in the same
+    state.
 
-    `generator` is None for torch's global one; a network that draws by itself needs that one for its own.
+    `generator` is None for torch's global one; a network with random numbers of its own (dropout) uses the global one,
+    and this then needs another.
     """
 
     def __init__(self, part: Callable[[], Part | None], generator: torch.Generator | None = None) -> None:
@@ -25,7 +27,7 @@ class SharedDraws(Draws):
 
     def normal(self, like: Tensor) -> Tensor:
         first, rows, whole = self.place(like.shape[0])
-        # In the memory format of the images: numbers are drawn in the order of the memory.
+        # In the memory format of the images, because numbers are drawn in memory order.
         last = like.dim() == 4 and not like.is_contiguous() and like.is_contiguous(memory_format=torch.channels_last)
         layout = torch.channels_last if last else torch.contiguous_format
         shape = (whole, *like.shape[1:])
@@ -38,7 +40,7 @@ class SharedDraws(Draws):
         return drawn[first : first + rows]
 
     def place(self, rows: int) -> tuple[int, int, int]:
-        """Where the rows lie in the whole batch; outside of a batch everybody is asked about the same."""
+        """First row, number of rows, and size of the whole batch; outside a batch all processes see the same inputs."""
         part = self.part()
         if part is None:
             return 0, rows, rows

@@ -1,4 +1,4 @@
-"""What happens to the others when a process ends early: they end too, and only one speaks."""
+"""If a process ends early, the others end too, and only one reports why."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 KEY = "onefold/failed"
-LOOK = 0.5  # seconds
-PATIENCE = 5.0  # with a store that does not answer
-# gloo raises plain RuntimeErrors that begin with the place in its source: [.../gloo/transport/tcp/pair.cc:561] ...
-# One that begins with "[enforce fail at" is about what it was asked to do.
+LOOK = 0.5  # seconds between two polls of the store
+PATIENCE = 5.0  # seconds to wait at exit for a store that does not answer
+# gloo raises plain RuntimeErrors that begin with a source location: [.../gloo/transport/tcp/pair.cc:561] ...
+# One that begins with "[enforce fail at" is about invalid arguments, not the connection.
 GLOO = re.compile(r"\[\S*gloo\S*:\d+\] |Connection (closed|reset) by peer|Broken pipe")
 
 
 class Lost(RuntimeError):
-    """Another process has ended, by itself or by somebody's hand."""
+    """Another process has failed or was killed."""
 
 
 class Abandoned(RuntimeError):
-    """The first process has refused to go on, and says why itself."""
+    """The first process has failed, and reports why itself."""
 
 
 def tells_of_others(error: RuntimeError) -> bool:
-    """Whether an error of a collective is about the way to the other processes: NCCL's, the store's, or gloo's."""
+    """Whether an error in a collective is about communication with the others (from NCCL, the store, or gloo)."""
     return isinstance(error, dist.DistError) or GLOO.search(str(error)) is not None
 
 
 def claim(store: Store, code: int, end_others: bool = True) -> bool:
-    """Whether this process is the first to end early, and so the one that says why; the others are told to end."""
+    """Whether this process is the first to fail, and so the one to report why; by default tells the others to end."""
     try:
         mine = bool(store.add(f"{KEY}/count", 1) == 1)
         if mine and end_others:
             store.set(KEY, str(code))
-    except RuntimeError:  # the store went with its owner
+    except RuntimeError:  # the store is gone along with the process that hosted it
         return False
     return mine
 
@@ -47,9 +47,11 @@ def failed(store: Store) -> bool:
 
 
 def watch(store: Store) -> None:
-    """Ends this process when another has failed, wherever it waits: a collective that nobody joins ends never.
+    """Ends this process when another has failed, even if it is blocked: a collective that the others never join does
+    not return.
 
-    Before this process ends by itself the watch does: Python aborts who comes back from a store when it is over.
+    At exit the watching thread is stopped first: Python would abort the process if a thread returned from a store call
+    during interpreter shutdown.
     """
     over = threading.Event()
 
@@ -58,10 +60,10 @@ def watch(store: Store) -> None:
             while not failed(store):
                 if over.wait(LOOK):
                     return
-            if over.wait(LOOK):  # who is about to end by itself may do so
+            if over.wait(LOOK):  # give this process a moment to end by itself
                 return
             code = int(store.get(KEY))
-        except RuntimeError:  # the store is gone, and with it whoever kept it
+        except RuntimeError:  # the store is gone along with the process that hosted it
             return
         os._exit(code)
 

@@ -1,4 +1,4 @@
-"""The world this process was started into: by torchrun, by anything that sets its variables, or by nobody."""
+"""The world this process was launched into: by torchrun, by anything else that sets its variables, or on its own."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ JOINED: list[Processes] = []
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process was started as one of several."""
+    """Whether this process was launched as one of several."""
     return all(name in environment for name in VARIABLES)
 
 
 def world_here() -> World:
-    """Joins the others, once; `ALONE` where there are none."""
+    """Joins the other processes, once; `ALONE` if there are none."""
     if not JOINED and dist.is_available() and (dist.is_initialized() or launched()):
         JOINED.append(joined())
     return JOINED[0] if JOINED else ALONE
 
 
 def rank_here() -> int:
-    """This process's number among those it was started with, without joining them: they may not be asking."""
+    """This process's rank, without joining the others, which would block until they join, too."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank()
     number = os.environ.get("RANK", "")
@@ -43,15 +43,15 @@ def rank_here() -> int:
 
 def joined() -> Processes:
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    if dist.is_initialized():  # by the user, who may have chosen a backend that knows GPUs only
+    if dist.is_initialized():  # by the user, possibly with a backend for GPUs only
         store = dist.distributed_c10d._get_default_store()
         host: Any = dist.new_group(backend="gloo")
         return Processes(dist.get_rank(), dist.get_world_size(), local_rank, store, host)
     found, rank, size = next(rendezvous("env://"))
-    # The store outlives processes that torchrun starts again: what those before have left in it is not for these.
+    # The store outlives restarts by torchrun: a prefix keeps this attempt from reading what earlier ones left in it.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = PrefixStore(f"onefold/{size}/{attempt}", found)
-    # Both at once: tensors of hosts and objects go through gloo, those of GPUs through NCCL, which starts when used.
+    # Both backends: gloo for CPU tensors and objects, NCCL (which is initialized lazily) for GPU tensors.
     both = torch.cuda.is_available() and dist.is_nccl_available()
     dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo", store=store, rank=rank, world_size=size)
     atexit.register(leave)
@@ -59,7 +59,7 @@ def joined() -> Processes:
 
 
 def join_the_others() -> int:
-    """Joins them, and ends this process when one of them fails; its rank."""
+    """Joins the other processes, sets up this one to end when another fails, and returns its rank."""
     world = world_here()
     if isinstance(world, Processes):
         watch(world.store)
@@ -67,25 +67,25 @@ def join_the_others() -> int:
 
 
 def may_speak(code: int, end_others: bool) -> bool:
-    """Whether it is for this process to say why it ends; the others are told to end with this code."""
+    """Whether this process is the one to report why it ends; tells the others to end with this exit code."""
     if not JOINED:
         return rank_here() == 0
     return claim(JOINED[0].store, code, end_others)
 
 
 def leave() -> None:
-    """Ends the group in good order."""
+    """Destroys the process group cleanly."""
     JOINED.clear()
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def device_here(name: str | torch.device, world: World) -> torch.device:
-    """The device of a name; each of several processes on a machine has a GPU of its own."""
+    """The device with this name; each of several processes on a machine gets its own GPU."""
     device = device_named(name)
     if device.type != "cuda" or world is ALONE:
         return device
-    index: int | None = device.index  # torch says that there always is one
+    index: int | None = device.index  # torch's type hint omits None
     if index is not None and world.size > 1:
         raise ValueError(f"device: expected 'cuda' for {world.size} processes, one GPU each, got '{device}'")
     here = torch.cuda.device_count()

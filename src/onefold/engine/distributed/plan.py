@@ -1,4 +1,4 @@
-"""How the work is shared out, and why, in a sentence."""
+"""How the work is divided among processes, with a message that says why."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 
 from onefold.engine.distributed.world import World
 
-ROOM = 0.25  # of the free memory for teachers: the student's activations and momenta need the rest
+ROOM = 0.25  # share of the free memory for teachers: the student's activations and momenta need the rest
 
 
 def by_members(mode: str, members: Sequence[int], world: World) -> tuple[bool, str]:
-    """Whether every process trains teachers of its own, and what to say about it."""
+    """Whether every process trains its own teachers (member-parallel), and a message about it."""
     count, size = len(members), world.size
     if size == 1:
         return False, ""
@@ -26,7 +26,7 @@ def by_members(mode: str, members: Sequence[int], world: World) -> tuple[bool, s
 
 
 def spreads(wanted: str, members: int, needed: int, device: torch.device, world: World) -> tuple[bool, str]:
-    """Whether the teachers are spread over the processes, and what to say; they need so many bytes together."""
+    """Whether the teachers, which take `needed` bytes together, are spread over the processes, and a message."""
     if world.size == 1:
         return False, ""
     free = min(world.collected(room(device)))
@@ -39,12 +39,12 @@ def spreads(wanted: str, members: int, needed: int, device: torch.device, world:
 
 
 def room(device: torch.device) -> int:
-    """Bytes that are free for this process, about."""
+    """Roughly how many bytes of memory are free for this process."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
-        return 2**62  # a system that does not say
+        return 2**62  # unknown on this system
     available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 2**62)
     return available // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

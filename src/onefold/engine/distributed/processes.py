@@ -1,4 +1,4 @@
-"""Several processes, joined by torch.distributed: gloo between hosts' memories, NCCL between GPUs."""
+"""Several processes, connected by torch.distributed: gloo for CPU memory, NCCL between GPUs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from onefold.engine.keeping.pack import generator_states, set_generator_states
 from onefold.metrics.accumulator import Accumulator
 
 CPU = torch.device("cpu")
-LOOK = 1.0  # seconds between two consultations, about
-PAUSE = 0.1  # seconds between two looks of who waits
-MOST = 1000  # steps between them
+LOOK = 1.0  # seconds between two consultations, approximately
+PAUSE = 0.1  # seconds between two polls in `wait`
+MOST = 1000  # steps between two consultations, at most
 
 
 class Processes(World):
-    """Collectives on tensors run where the tensors are; everything else goes through the hosts.
+    """Collectives on tensors run on the tensors' device; everything else goes through gloo on the CPU.
 
-    Calls are made by all processes in the same order, which the loop sees to: whatever decides about a call is the
-    same everywhere.
+    All processes must make the same calls in the same order. The loop ensures that: every condition that decides
+    whether a call is made is the same in all of them.
     """
 
     def __init__(self, rank: int, size: int, local_rank: int, store: Store, host: dist.ProcessGroup | None) -> None:
@@ -49,7 +49,7 @@ class Processes(World):
     # A batch and its parts
 
     def take(self, x: Tensor, labels: Tensor, counts: Sequence[int] | None) -> Batch:
-        # A loader of the user's may give every process other shapes.
+        # A user's DataLoader may give each process a different shape.
         every = self.collected((tuple(x.shape), str(x.dtype))) if counts is None else []
         known = tuple([shape[0] for shape, _ in every] if counts is None else counts)
         self.key = known, tuple(every)
@@ -82,7 +82,7 @@ class Processes(World):
     def summed(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> Tensor:
         if self.size == 1:
             return loss
-        # Always the same tensors in all processes: what has no gradient in one, has none in any.
+        # The same tensors in all processes: a parameter without a gradient in one has none in any.
         self.sum_([p.grad for p in parameters if p.grad is not None] + [loss])
         return loss
 
@@ -95,7 +95,7 @@ class Processes(World):
 
     @torch.no_grad()
     def sum_(self, tensors: Sequence[Tensor]) -> None:
-        """One collective for each type, whatever the number of tensors."""
+        """One collective per dtype, however many tensors there are."""
         for dtype in sorted({t.dtype for t in tensors}, key=str):
             alike = [t for t in tensors if t.dtype == dtype]
             if len(alike) == 1 and alike[0].is_contiguous():
@@ -132,14 +132,14 @@ class Processes(World):
         if self.shared.generator is None:
             return set_generator_states(state, device)
         self.shared.generator.set_state(state[device.type])
-        if self.rank < len(state.get("own", [])):  # one that was not there before keeps the seed it has
+        if self.rank < len(state.get("own", [])):  # a process that did not exist before keeps its seed
             set_generator_states(state["own"][self.rank], device)
         return None
 
     # Agreement
 
     def merge(self, metrics: Accumulator) -> None:
-        # On the host: a process that has seen no batch does not know the device of the others.
+        # On the CPU: a process that has seen no batch does not know the others' device.
         collective(metrics.to(CPU).all_reduce, self.host)
 
     def first(self, function: Callable[[], Value]) -> Value:
@@ -157,7 +157,7 @@ class Processes(World):
         return value
 
     def in_turn(self, function: Callable[[], Value]) -> Value:
-        turn = 0 if self.rank == 0 else 1 if self.local_rank == 0 else 2  # machines may share no files
+        turn = 0 if self.rank == 0 else 1 if self.local_rank == 0 else 2  # machines may not share a file system
         found = []
         for now in range(3):
             if now == turn:
@@ -169,7 +169,7 @@ class Processes(World):
         self.waits += 1
         place = f"onefold/wait/{self.waits}"
         here = self.store.add(place, 1)
-        while here < self.size:  # by a look now and then: a collective would run into its time limit
+        while here < self.size:  # polls the store, because a collective would time out
             if failed(self.store):
                 raise Lost("another process has ended")
             time.sleep(PAUSE)
@@ -188,7 +188,8 @@ class Processes(World):
     def consult(
         self, told: signal.Signals | None, due: bool, *, now: bool = False
     ) -> tuple[signal.Signals | None, bool]:
-        """Asks about once a second, so that no step waits for the hosts; the first process says when next."""
+        """Communicates only about once a second, so that steps are not slowed down; the first process decides after how
+        many steps to do so again."""
         self.countdown -= 1
         if self.countdown > 0 and not now:
             return None, False
@@ -202,7 +203,8 @@ class Processes(World):
 
 
 def collective(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> None:
-    """A collective that fails because somebody is gone, as what it is; what fails here is this process's own."""
+    """Runs a collective; raises `Lost` if it fails because another process is gone. Other errors are this process's
+    own."""
     try:
         function(*arguments, **keywords)
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""A batch put together from all processes' rows, and answers given back to them, both with gradients."""
+"""Gathers a batch from all processes' rows, and returns outputs to them, both differentiably."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def own_rows(rows: list[int], rank: int) -> slice:
-    """Where a process's rows lie in the batch of all."""
+    """The slice of a process's rows in the whole batch."""
     first = sum(rows[:rank])
     return slice(first, first + rows[rank])
 
 
 class GatherRows(Function):
-    """x `[B_r, ...]` of every process r to the `[B, ...]` of all; back, each gets what all say about its rows."""
+    """Gathers x `[B_r, ...]` of every process r into `[B, ...]`; backward sums the gradients of each one's rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: list[int], world: Processes) -> Tensor:
@@ -39,7 +39,7 @@ class GatherRows(Function):
 
 
 class SumRows(Function):
-    """Answers `[m, B, K]`, added up over the processes, to each one's rows `[m, B_r, K]`."""
+    """Sums outputs `[m, B, K]` over the processes, and returns each process its own rows `[m, B_r, K]`."""
 
     @staticmethod
     def forward(ctx: Any, answers: Tensor, rows: list[int], world: Processes) -> Tensor:

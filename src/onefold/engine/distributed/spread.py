@@ -1,4 +1,4 @@
-"""Teachers that do not fit on one device: every process holds some of them and answers for those."""
+"""Teachers that do not fit on one device: every process holds some of them and runs those."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from onefold.types import at_least_float32
 
 
 def own_teachers(members: int, rank: int, size: int) -> range:
-    """The teachers that a process holds; none, where there are more processes than teachers."""
+    """The teachers that a process holds; may be none if there are more processes than teachers."""
     return range(members * rank // size, members * (rank + 1) // size)
 
 
 class SpreadTeachers(nn.Module):
-    """M teachers over the processes of a world: `[B, ...]` to `[M, B, K]`, as `Teachers` answer.
+    """M teachers spread over the processes of a world: maps `[B, ...]` to `[M, B, K]`, like `Teachers`.
 
-    Asked about its part of a batch, every process gets the whole batch, asks its own teachers about it, and gives the
-    answers back to whose rows they are about; gradients with respect to the inputs take the same way back. All
-    processes ask in step. Which teacher is picked need not be known to the host: who does not hold it answers nothing.
+    Called with its part of a batch, every process gathers the whole batch, runs its own teachers on it, and returns the
+    outputs to the processes whose rows they are about; input gradients take the same way back. All processes must call
+    it together. Picking a teacher needs no device sync: processes that do not hold it contribute zeros.
     """
 
     def __init__(self, own: Sequence[nn.Module], members: int, world: Processes) -> None:
@@ -55,9 +55,9 @@ class SpreadTeachers(nn.Module):
         return sum_rows(answers, rows, self.world)
 
     def all_answers(self, whole: Tensor) -> Tensor:
-        """`[M, B, K]`, zero for the teachers of others."""
+        """`[M, B, K]`, with zeros for other processes' teachers."""
         own = None if self.own is None else self.own(whole)
-        if self.classes is None:  # the first time; who holds no teacher cannot know
+        if self.classes is None:  # on the first call, because a process without teachers does not know it
             every = self.world.collected(0 if own is None else int(own.shape[-1]))
             self.classes = max(every)
             if any(count not in (0, self.classes) for count in every):
@@ -68,7 +68,7 @@ class SpreadTeachers(nn.Module):
         return torch.nn.functional.pad(own, (0, 0, 0, 0, before, after))
 
     def answers(self, whole: Tensor, members: Tensor, picked: Callable[[Tensor], Tensor] | None) -> Tensor:
-        """`[m, B, K]` of the picked members, zero for those of others."""
+        """`[m, B, K]` of the picked members, with zeros for other processes' teachers."""
         if self.own is None:
             return self.nothing(whole, members.shape[0])
         found = picked(whole) if picked is not None else self.own(whole, self.index(members))
@@ -76,10 +76,10 @@ class SpreadTeachers(nn.Module):
         return torch.where(mine[:, None, None].to(found.device), found, 0.0)
 
     def index(self, members: Tensor) -> Tensor:
-        """Members by their place here; for those of others any, whose answers do not count."""
+        """Local indices of the members; for other processes' teachers any valid index, whose outputs are ignored."""
         return (members - self.held.start).clamp(0, len(self.held) - 1)
 
     def nothing(self, whole: Tensor, count: int) -> Tensor:
-        """Zeros that depend on the batch, so that this process takes part in the way back."""
+        """Zeros that depend on the batch, so that this process takes part in the backward pass's collectives."""
         assert self.classes is not None, "all are asked before some are"
         return (0 * whole.flatten(1)[:, :1]).expand(count, -1, self.classes)

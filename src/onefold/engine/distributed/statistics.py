@@ -1,4 +1,4 @@
-"""What a student's network does with a batch as a whole, where several processes share the batch."""
+"""What a student's network does across a whole batch (BatchNorm, dropout), when several processes share the batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onefold.methods import AnyStudent
 
 
 def with_common_statistics(student: AnyStudent, world: World) -> None:
-    """BatchNorm of the student in training sees the examples of all processes; its copies are ordinary networks."""
+    """Makes the student's BatchNorm use the examples of all processes in training; copies are ordinary networks."""
     if not isinstance(world, Processes) or world.size == 1:
         return
     left = share_statistics(student.net, world)
@@ -29,7 +29,7 @@ def with_common_statistics(student: AnyStudent, world: World) -> None:
 
 
 def draws_by_itself(student: AnyStudent, x: Tensor) -> bool:
-    """Whether the network draws random numbers in training, as dropout does."""
+    """Whether the network draws random numbers in training mode, as dropout does."""
     training = copy.deepcopy(student).train()
     with torch.random.fork_rng([x.device] if x.is_cuda else []), torch.no_grad():
         before = generator_states(x.device)

@@ -1,4 +1,4 @@
-"""The processes that train together, as the loop sees them; here the case of one that is alone."""
+"""The processes that train together, as the loop sees them; this class is the case of a single process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class World:
-    """One process, which has nobody to ask and nothing to wait for."""
+    """A single process: the interface, and implementations that need no communication."""
 
     rank = 0
     size = 1
@@ -26,66 +26,67 @@ class World:
 
     @property
     def draws(self) -> Draws:
-        """What perturbations draw from."""
+        """The source of random numbers for perturbations."""
         return DRAWS
 
     # A batch and its parts
 
     def take(self, x: Tensor, labels: Tensor, counts: Sequence[int] | None) -> Batch:  # noqa: ARG002
-        """This process's part of the batch about to be worked on; `counts` are everybody's, where they are known."""
+        """Starts work on this process's part of a batch; `counts` are the sizes of all processes' parts, if known."""
         return x, labels
 
     def rest(self) -> None:
-        """There is no batch yet, or none any more: whoever is asked about something is asked about all of it."""
+        """Leaves the batch: until the next `take`, all processes work on the same, whole inputs."""
 
     def examples(self, x: Tensor) -> int:
-        """How many the batch has, over all processes."""
+        """The number of examples in the batch, over all processes."""
         return x.shape[0]
 
     def pieces(self, x: Tensor, labels: Tensor, wanted: int) -> Iterator[tuple[Tensor, Tensor, float]]:
-        """The part in pieces, each with what its mean weighs in the mean over the whole batch."""
+        """The part in pieces, each with the weight of its mean in the mean over the whole batch."""
         for part, answers in zip(x.chunk(wanted), labels.chunk(wanted), strict=True):
             yield part, answers, part.shape[0] / x.shape[0]
 
     def smallest_piece(self, batch: int, wanted: int) -> int:
-        """The fewest examples over which BatchNorm will form its statistics in a batch of so many."""
+        """The fewest examples over which BatchNorm will compute statistics, for batches of that size."""
         return min(part.shape[0] for part in torch.empty(batch).chunk(wanted))
 
     def summed(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> Tensor:  # noqa: ARG002
-        """Adds up the gradients of all processes, in place, and returns the sum of the losses."""
+        """All-reduces the gradients, in place, and returns the sum of the losses."""
         return loss
 
     def batch_key(self, x: Tensor, labels: Tensor) -> tuple[Any, ...]:
-        """What a captured step has to be captured for: who sees another one sees it together with all the others."""
+        """What a step has to be captured anew for; a new key appears in all processes at the same step."""
         return x.shape, x.dtype, x.stride(), labels.shape
 
     # BatchNorm's statistics
 
     @property
     def counted(self) -> bool:
-        """Whether this process's rows count: those of a stand-in do not."""
+        """Whether this process's rows count; a stand-in's do not."""
         return True
 
     def rows_of_all(self, row: Tensor) -> Tensor:
-        """Everybody's tensor of one shape, one below the other: `[W, ...]`."""
+        """Gathers the tensors of all processes, which have the same shape, into `[W, ...]`."""
         return row[None]
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
-        """Sums over all processes, in place."""
+        """All-reduces tensors to their sums, in place."""
 
     # Random numbers
 
     @property
     def generators(self) -> list[torch.Generator]:
-        """What a step draws from besides torch's global generators."""
+        """The generators a step draws from besides torch's global ones."""
         return []
 
     def seed(self, common: int, own: int, device: torch.device, network_draws: bool) -> None:  # noqa: ARG002
-        """Seeds what belongs to the batch, and what a network draws by itself (dropout), which is a process's own."""
+        """Seeds the draws for the batch, `common` to all processes, and a network's own draws (dropout), which differ
+        between processes."""
         torch.manual_seed(common)
 
     def random_state(self, device: torch.device) -> dict[str, Any]:
-        """Where all random numbers stand, those of all processes."""
+        """The random states of all processes."""
         return generator_states(device)
 
     def set_random_state(self, state: dict[str, Any], device: torch.device) -> None:
@@ -94,25 +95,25 @@ class World:
     # Agreement
 
     def merge(self, metrics: Accumulator) -> None:
-        """Gives sums of metrics what all processes have seen."""
+        """Adds up the metrics' sums over all processes, in place."""
 
     def first(self, function: Callable[[], Value]) -> Value:
-        """What the first process finds out or does, for all; what it refuses, all refuse."""
+        """Calls the function in the first process only and returns its result in all; if it raises, all do."""
         return function()
 
     def in_turn(self, function: Callable[[], Value]) -> Value:
-        """What every process finds out for itself, the first one before the others: it may have to fetch it."""
+        """Calls the function in every process, the first one before the others, since it may have to download."""
         return function()
 
     def wait(self) -> None:
-        """Until all are here, however long that takes."""
+        """A barrier without a time limit."""
 
     def collected(self, value: Value) -> list[Value]:
-        """Every process's value, in their order."""
+        """The values of all processes, by rank."""
         return [value]
 
     def gathered(self, value: Value) -> list[Value] | None:
-        """The same for the first process only."""
+        """`collected` in the first process; None in the others."""
         return [value]
 
     def consult(
@@ -122,7 +123,7 @@ class World:
         *,
         now: bool = False,  # noqa: ARG002
     ) -> tuple[signal.Signals | None, bool]:
-        """The signal that any process was told, and whether the first one's clock says that a checkpoint is due."""
+        """The signal that any process has received, and whether by the first one's clock a checkpoint is due."""
         return told, due
 
 

@@ -1,1 +1,1 @@
-"""Everything that is measured of finished runs, from their folders: streamed, stored, and gone on with."""
+"""Measurements of finished runs, from their folders: streamed, stored, and resumed if interrupted."""

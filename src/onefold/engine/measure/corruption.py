@@ -1,4 +1,4 @@
-"""Accuracy, likelihood and calibration under corruption: generated here, or as published."""
+"""Accuracy, likelihood and calibration on corrupted images, generated here or published."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(eq=False)
 class Rows:
-    """What there is of a subject: a row of each target, by "NAME SEVERITY". Who fails is not asked any more."""
+    """A subject's results so far: by "NAME SEVERITY", a row for each target. After an error it is not run any more."""
 
     subject: Subject
     about: dict[str, Any]
@@ -43,14 +43,14 @@ class Rows:
         self.subject.main.store.write_parts(NAME, self.about, self.found)
 
     def finish(self) -> None:
-        # The main one comes last: it forgets what was done in parts.
+        # The main target comes last, because writing it deletes the partial results.
         for number, target in reversed(list(enumerate(self.subject.targets))):
             target.store.write(NAME, self.about | {"rows": [each[number] for each in self.found.values()]})
 
 
 @contextlib.contextmanager
 def noting(failing: Sequence[Rows]) -> Iterator[None]:
-    """What goes wrong inside is the end for these, and not for the others."""
+    """Records an error inside as the end of these subjects, so that the others go on."""
     try:
         yield
     except (ValueError, OSError, RuntimeError) as error:
@@ -71,10 +71,10 @@ def corruption(
     *,
     any_source: bool = False,
 ) -> None:
-    """Measures every corruption at every severity that is not stored yet, of subjects that share their data; adds to
-    `told` what cannot be done.
+    """Measures every corruption at every severity that is not stored yet, for subjects that share their data; reports
+    what cannot be done in `told`.
 
-    `any_source`: what is stored counts, wherever its images came from.
+    `any_source`: stored results count wherever their images came from.
     """
     todo: list[Rows] = []
     for subject in subjects:
@@ -96,7 +96,7 @@ def corruption(
 
 
 def begun(subject: Subject, folder: Path | None, progress: Counting) -> Rows:
-    """With what an interrupted measurement had got."""
+    """The rows of a subject, with the results of an interrupted measurement."""
     about = {"source": source_of(folder)}
     rows = Rows(subject, about, subject.main.store.parts(NAME, about))
     if rows.found:
@@ -105,7 +105,7 @@ def begun(subject: Subject, folder: Path | None, progress: Counting) -> Rows:
 
 
 def ask(todo: Sequence[Rows], data: RunData, folder: Path | None, progress: Counting) -> None:
-    """Makes or reads every set once, a batch at a time, and asks all who lack it."""
+    """Generates or reads every set once, batch by batch, and runs all subjects that lack it."""
     done = set.intersection(*(set(rows.found) for rows in todo))
     for place, (key, total, batches) in enumerate(sets(data, folder, done)):
         if not going(todo):
@@ -120,7 +120,7 @@ def ask(todo: Sequence[Rows], data: RunData, folder: Path | None, progress: Coun
 
 @torch.no_grad()
 def ask_about(key: str, batches: Iterator[Batch], lacking: Sequence[Rows]) -> None:
-    """All of them, which are on one device, about a set of uint8 images and labels."""
+    """Measures these subjects, which are on one device, on a set of uint8 images and labels."""
     metrics = {rows: [Classification(rows.subject.classes) for _ in rows.subject.targets] for rows in lacking}
     device = lacking[0].subject.device
     for images, labels in batches:
@@ -136,7 +136,7 @@ def ask_about(key: str, batches: Iterator[Batch], lacking: Sequence[Rows]) -> No
 
 
 def update(metrics: Sequence[Classification], subject: Subject, images: Tensor, labels: Tensor) -> None:
-    """The metrics of every target."""
+    """Updates the metrics of every target with a batch."""
     logits = subject.served(fitted(as_input(images), subject))
     for target, own in zip(subject.targets, metrics, strict=True):
         own.update(target.predict(logits), labels)
@@ -147,7 +147,7 @@ def source_of(folder: Path | None) -> str:
 
 
 def measured_already(targets: Sequence[Target], folder: Path | None, *, any_source: bool = False) -> bool:
-    """Whether everything is stored, of images from there; no network is needed to tell."""
+    """Whether everything is stored for images from this source, without building any network."""
     found = [target.store.stored(NAME) for target in targets]
     return all(each is not None and (any_source or each["source"] == source_of(folder)) for each in found)
 
@@ -157,7 +157,7 @@ def kept(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def sets(data: RunData, folder: Path | None, done: set[str]) -> Iterator[tuple[str, int, Iterator[Batch]]]:
-    """ "NAME SEVERITY", how many there are of them, and the images, which are made or read only if they are taken."""
+    """Yields "NAME SEVERITY", the number of sets, and batches, which are generated or read only when consumed."""
     if folder is None:
         from onefold.data.corrupt import CORRUPTIONS, EXTRA
 
@@ -175,7 +175,7 @@ def generated(data: RunData, name: str, severity: int) -> Iterator[Batch]:
 
     subject = data.subject
     height, width = subject.image_size
-    block = max(1, PIXELS // (height * width))  # what is not a whole block takes as long as one
+    block = max(1, PIXELS // (height * width))  # a partial block takes as long as a whole one
     size = block * max(1, min(512, NUMBERS // (subject.channels * height * width)) // block)
     source = data.read()
     place: dict[str, Any] = {"device": subject.device, "workers": data.workers, "classes": subject.classes}
@@ -186,7 +186,7 @@ def generated(data: RunData, name: str, severity: int) -> Iterator[Batch]:
 
 
 def published_sets(subject: Subject, folder: Path, done: set[str]) -> Iterator[tuple[str, int, Iterator[Batch]]]:
-    """The sets of a folder as distributed, without corruptions that are done at every severity."""
+    """The sets of a published folder, except corruptions that are already done at every severity."""
     from onefold.data.corrupt import CORRUPTIONS, EXTRA, published
 
     extra = [name for name in EXTRA if (folder / name).exists() or (folder / f"{name}.npy").exists()]

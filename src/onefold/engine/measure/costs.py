@@ -1,4 +1,4 @@
-"""What a network takes: seconds of training, and milliseconds an image to be asked, on this device."""
+"""A network's run time: seconds of training, and milliseconds per image of inference on this device."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from onefold.run import RunFolder
 
 NAME = "costs"
 BATCHES = (1, 128)
-ROUNDS, LEAST, SECONDS = 50, 5, 3.0  # rounds at most, at least, and when to stop between
+ROUNDS, LEAST, SECONDS = 50, 5, 3.0  # the most and fewest rounds, and the seconds after which to stop in between
 Asked = dict[str, Callable[[Tensor], Tensor]]
 
 
 def costs(subject: Subject, progress: Counting) -> list[str]:
-    """Times what there is of a single network, an ensemble, a student's members and the collapsed network; sentences
-    about what is left out."""
+    """Times whichever there are of a single network, an ensemble, a student with members and its collapsed network;
+    returns messages about what is left out."""
     device, store = described(subject.device), subject.main.store
     if timed_already(subject.targets, subject.device):
         progress.message(f"costs: stored already for {subject.path} on {device}")
@@ -51,13 +51,13 @@ def costs(subject: Subject, progress: Counting) -> list[str]:
 
 
 def timed_already(targets: Sequence[Target], device: torch.device) -> bool:
-    """Whether the times on this device are stored; no network is needed to tell."""
+    """Whether the times on this device are stored, without building any network."""
     stored = targets[0].store.stored(NAME)
     return stored is not None and stored["device"] == described(device)
 
 
 def what_is_asked(subject: Subject) -> tuple[Asked, list[str]]:
-    """Functions from images to log-probabilities."""
+    """The functions to time, from images to log-probabilities, and messages about what cannot be timed."""
     if isinstance(subject.served, Teachers):
         return teachers_asked(subject.served), []
     folder, cannot = Path(str(subject.about.get("teachers", ""))), []
@@ -87,8 +87,8 @@ def answering(ensemble: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor
 
 @torch.no_grad()
 def times(asked: Asked, x: Tensor) -> dict[str, float]:
-    """The median over rounds in which everybody is asked in turn, so that all meet the same neighbours; two rounds
-    before them warm up."""
+    """Median times over rounds in which the functions take turns, so that other load affects all alike; two rounds of
+    warm-up come first."""
     taken: dict[str, list[float]] = {name: [] for name in asked}
     begin, rounds = time.perf_counter(), -2
     while rounds < LEAST or (rounds < ROUNDS and time.perf_counter() - begin < SECONDS * len(asked)):
@@ -115,6 +115,6 @@ def described(device: torch.device) -> str:
 
 
 def trained(run: RunFolder) -> float | None:
-    """Seconds of training, as the log has them."""
+    """Seconds of training according to the log."""
     logged: list[Any] = [record.get("seconds") for record in run.metrics() if record.get("kind") == "train"]
     return max((float(seconds) for seconds in logged if seconds is not None), default=None)

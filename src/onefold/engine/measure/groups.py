@@ -1,4 +1,4 @@
-"""Which folders are measured together, so that what is the same for all of them is made or read once."""
+"""Groups folders to be measured together, so that data they share are generated or read only once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from onefold.engine.teachers import teacher_runs
 from onefold.recipe import from_dict
 from onefold.run import RunFolder
 
-# At once: each folder has a file open that locks it, and its networks are on the device.
+# Limits of a group: each of its folders has a lock file open, and its networks are on the device.
 FOLDERS = 50
-BYTES = 1 << 30  # of weights, as files hold them
+BYTES = 1 << 30  # of weights, by the size of their files
 
 
 def groups(folders: Sequence[Folder], wanted: Wanted) -> list[list[Folder]]:
-    """Folders of the same data; each by itself where nothing is asked about that they could share."""
+    """Groups of folders with the same data; one folder per group if nothing that is wanted could be shared."""
     if not wanted.corrupted_images:
         return [[folder] for folder in folders]
     alike: dict[Hashable, list[Folder]] = {}
@@ -28,8 +28,8 @@ def groups(folders: Sequence[Folder], wanted: Wanted) -> list[list[Folder]]:
 
 
 def data_of(folder: Folder, options: DataOptions) -> Hashable:
-    """What decides which images there are and in which batches. A folder that cannot be read is alone: what is wrong
-    with it is told when it is measured."""
+    """A key of everything that determines the images and their batches. A folder that cannot be read gets its own key:
+    its error is reported when it is measured."""
     try:
         run = runs_of(folder)[0]
         about, data = run.about, from_dict(run.recipe).data
@@ -41,7 +41,8 @@ def data_of(folder: Folder, options: DataOptions) -> Hashable:
 
 
 def parts(folders: Sequence[Folder]) -> Iterator[list[Folder]]:
-    """Not more at once than `FOLDERS` and `BYTES`, or one; and none beside one that it is in, which measures it too."""
+    """Splits a group so that each part stays within `FOLDERS` and `BYTES` or is a single folder, and never contains
+    nested folders, because a folder of teachers also measures (and locks) the teachers in it."""
     part: list[Folder] = []
     for folder in folders:
         more = [*part, folder]
@@ -58,7 +59,7 @@ def nested(one: Folder, other: Folder) -> bool:
 
 
 def size_of(folder: Folder) -> int:
-    """Bytes of its networks' weights."""
+    """The size of its networks' weights in bytes."""
     return sum(run.model.stat().st_size for run in runs_of(folder) if run.model.exists())
 
 

@@ -1,4 +1,4 @@
-"""The averaging health check in full: on the test split, with statistics of many training images."""
+"""The full averaging health check: on the test split, with statistics of many training images."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from onefold.engine.measure.subject import Subject
 
 NAME = "health"
 SPLIT = "test"
-IMAGES = 50_000  # of the training split, for statistics
+IMAGES = 50_000  # training images for BatchNorm statistics
 
 
 def health(subject: Subject, data: RunData, progress: Counting) -> str | None:
-    """Stores it, where the one at the end of the training has only seen the validation split."""
+    """Runs and stores the check, which replaces the one on the validation split from the end of training."""
     if subject.student is None:
         return f"health: {subject.no_members}, so that there is nothing to average"
     store = subject.main.store
@@ -34,7 +34,7 @@ def health(subject: Subject, data: RunData, progress: Counting) -> str | None:
             progress.count(done, total)
 
     found = averaging_health(subject.student, test, inputs(), subject.classes)
-    averaged = subject.served.members == 1  # a BE student is asked member by member, and nobody averages it
+    averaged = subject.served.members == 1  # a BE student is served member by member, so no warning is needed
     found |= {"split": SPLIT, "images": train.examples, "warning": warning_of(found, SPLIT) if averaged else None}
     store.write(NAME, found)
     if found["warning"] is not None:

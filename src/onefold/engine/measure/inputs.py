@@ -1,4 +1,4 @@
-"""The data that finished networks are asked about: the run's own, and others made to fit."""
+"""The data that finished networks are measured on: the run's own, and other images made to fit."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from onefold.engine.from_recipe import SPLIT_SEED
 from onefold.engine.measure.subject import Subject
 from onefold.recipe import DataRecipe
 
-NUMBERS = 1 << 22  # in a batch
+NUMBERS = 1 << 22  # elements in a batch
 LUMA = (0.299, 0.587, 0.114)
 
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Where data lie; what is None is as the run's recipe has it."""
+    """Where to find data; None means as in the run's recipe."""
 
     root: str | None = None
     download: bool = False
@@ -44,7 +44,7 @@ class DataOptions:
 
 @dataclass(eq=False)
 class RunData:
-    """The splits of a data set, read when the first of them is asked for; `subject` is any of those that share it."""
+    """The splits of a data set, loaded on first use; `subject` is any of the subjects that share it."""
 
     subject: Subject
     options: DataOptions
@@ -76,7 +76,7 @@ class RunData:
         return self.source
 
     def loader(self, split: Split, train: bool = False) -> Loader:
-        """Batches as evaluation sees them, in the split's order; or as training does, mixed and augmented."""
+        """Batches as in evaluation, in the split's order; or with `train` as in training, shuffled and augmented."""
         size = batch_size(self.subject)
         augment: Augmentation | None = self.read().augment
         place: dict[str, Any] = {"device": self.subject.device, "workers": self.workers}
@@ -86,7 +86,7 @@ class RunData:
         return self.loader(self.read().test)
 
     def sampled(self, name: str, count: int, train: bool = False) -> Loader:
-        """Some examples of a split, the same every time, mixed; with `train`, as training sees them."""
+        """A random sample of a split, the same every time; with `train`, augmented as in training."""
         chosen = sample(self.read().splits[name], count)
         assert chosen is not None, "sources are no loaders"
         return self.loader(chosen, train)
@@ -97,7 +97,7 @@ def batch_size(subject: Subject) -> int:
 
 
 def outside_batches(subject: Subject, spec: str, data: RunData) -> tuple[int, Callable[[], Iterator[Tensor]]]:
-    """How many images a set has that the network was not trained on, and batches of them at the network's size."""
+    """The number of images in an out-of-distribution set, and a function that gives batches in the network's size."""
     given: dict[str, Any] = {"download": data.options.download, "skip_unreadable": data.options.skip_unreadable}
     split = outside(spec, Path(data.root), progress=data.progress, **given)
     count = len(split)  # type: ignore[arg-type]
@@ -116,13 +116,13 @@ def outside_batches(subject: Subject, spec: str, data: RunData) -> tuple[int, Ca
 
 
 def fitted(x: Tensor, subject: Subject) -> Tensor:
-    """Images in [0, 1] at the network's size and with its channels; features as they are."""
+    """Images in [0, 1] converted to the network's size and channels; features unchanged."""
     if not subject.images:
         if list(x.shape[1:]) != list(subject.image_size):
             raise ValueError(f"ood: expected {list(subject.image_size)} features, got {list(x.shape[1:])}")
         return x
     if tuple(x.shape[2:]) != subject.image_size:
-        # Antialiased, as pictures are made smaller: without it every other pixel of a large one is skipped.
+        # Antialiased: without it, downscaling a large image would skip pixels.
         x = F.interpolate(x, subject.image_size, mode="bilinear", antialias=True, align_corners=False).clamp(0, 1)
     if x.shape[1] == subject.channels:
         return x

@@ -1,4 +1,4 @@
-"""All measurements of some folders."""
+"""Runs all the measurements of some folders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Measurement = Callable[[], str | Sequence[str] | None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be measured. `everything` leaves stored corruptions as they are, wherever their images came from."""
+    """What to measure. `everything` accepts stored results on corruptions, wherever their images came from."""
 
     corruptions: bool = False
     corrupted: Path | None = None
@@ -55,10 +55,10 @@ class Wanted:
 def measure_runs(
     folders: Sequence[Folder], wanted: Wanted, device: torch.device, stage: Callable[[str], Counting]
 ) -> Told:
-    """Measures what is wanted of folders and not stored yet, and goes on where something fails.
+    """Measures what is wanted and not stored yet, and continues with the rest if something fails.
 
-    The folders are one of `groups`. They are locked and their networks stay on the device until all is measured.
-    `stage` gives what each measurement reports its progress to.
+    The folders are one of the `groups`. They stay locked, and their networks on the device, until all is measured.
+    `stage` makes the object that a measurement reports its progress to.
     """
     told = Told()
     with contextlib.ExitStack() as locks:
@@ -67,7 +67,7 @@ def measure_runs(
             try:
                 subject = subject_of(folder, device)
                 locks.enter_context(subject.held())
-            except (ValueError, OSError, RuntimeError) as error:  # weights that do not fit, memory that is not there
+            except (ValueError, OSError, RuntimeError) as error:  # such as mismatched weights, or too little memory
                 told.refused[folder.path] = f"{folder.path}: {error}" if isinstance(error, RuntimeError) else str(error)
             else:
                 subjects.append(subject)
@@ -77,7 +77,7 @@ def measure_runs(
 
 
 def measure(subjects: Sequence[Subject], wanted: Wanted, stage: Callable[[str], Counting], told: Told) -> None:
-    """One by one what nobody shares, and the corruptions of all of them together."""
+    """Measures corruptions for all subjects together, and everything else one subject at a time."""
     shown = subjects[0].path.name if len(subjects) == 1 else f"{len(subjects)} runs"
     looking = stage(f"{shown}: looking at {subjects[0].recipe.data.source}")
     data = RunData(subjects[0], wanted.data, lambda done, total: looking.count(done, total))
@@ -95,7 +95,7 @@ def measure(subjects: Sequence[Subject], wanted: Wanted, stage: Callable[[str], 
 
 
 def apart(subject: Subject, data: RunData, wanted: Wanted, stage: Callable[[str], Counting]) -> dict[str, Measurement]:
-    """What is measured of each by itself; a measurement tells in sentences what it leaves out."""
+    """The measurements of a single subject; each returns messages about what it leaves out."""
     shown, every = subject.path.name, wanted.everything
     todo: dict[str, Measurement] = {}
     if wanted.costs or every:

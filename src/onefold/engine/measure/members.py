@@ -1,4 +1,4 @@
-"""Ensembles of the first m teachers, DE-1 to DE-M, from their predictions alone."""
+"""Ensembles of the first m teachers, DE-1 to DE-M, from their stored predictions alone."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def first_members(folder: Path) -> list[dict[str, Any]]:
 
 
 def members(folder: Path) -> list[dict[str, Any]]:
-    """The same, as stored, or measured and stored now."""
+    """`first_members`, read from the folder, or computed and stored now."""
     count = len(list(folder.glob("teacher-*")))
     models = [RunFolder(folder / f"teacher-{m}").model for m in range(count)]
     if not all(model.exists() for model in models):
-        return first_members(folder)  # which says what is missing; some of the teachers are no ensemble to store
+        return first_members(folder)  # raises an error about what is missing; an incomplete ensemble is not stored
     store = Measurements(folder, fingerprint(models))
     found = store.stored(NAME)
     if found is None:

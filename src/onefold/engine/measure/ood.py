@@ -1,4 +1,4 @@
-"""How well a network tells images of another kind: entropies inside and outside, and how apart they are."""
+"""Out-of-distribution detection: entropies on the test split and on other images, and how well they are separated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEPT = ("auroc", "aupr", "fpr95")
 
 @dataclass(eq=False)
 class Entropies:
-    """Everything that is kept of one set's answers, whatever its size."""
+    """What is kept of the predictions on one set, in fixed memory whatever the set's size."""
 
     classes: int
     histogram: EntropyHistogram = field(init=False)
@@ -35,7 +35,7 @@ class Entropies:
     @torch.no_grad()
     def update(self, log_p: Tensor, out: bool) -> None:
         entropy = predictive_entropy(log_p)
-        doubt = -torch.expm1(log_p.amax(dim=-1))  # 1 - max p, exactly also where p is nearly one
+        doubt = -torch.expm1(log_p.amax(dim=-1))  # 1 - max p, accurate even if p is nearly one
         self.meters["max_probability"].update(stretched(doubt, 1 - 1 / self.classes), out)
         self.meters["entropy"].update(stretched(entropy, math.log(self.classes)), out)
         self.histogram.update(entropy)
@@ -53,17 +53,17 @@ class Entropies:
 
 
 def stretched(score: Tensor, top: float) -> Tensor:
-    """log(s / (top - s)) of scores from 0 to `top`: the same order, and both ends resolved.
+    """log(s / (top - s)) for scores s from 0 to `top`, which keeps their order and resolves both ends.
 
-    The meter counts scores as equal that differ by 0.05%; near the top, where images of another kind lie, that would be
-    many.
+    The meter treats scores that differ by less than 0.05% as equal; near the top, where out-of-distribution images are,
+    that would be many.
     """
     share = (score.double() / top).clamp(1e-30, 1 - 1e-12)
     return share.log() - torch.log1p(-share)
 
 
 def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Counting) -> None:
-    """Measures the sets that are not stored yet; those that cannot be are refused when the others are done."""
+    """Measures the sets that are not stored yet; raises an error about those that failed once the others are done."""
     cannot: list[str] = []
     todo = [name for name, spec in sets.items() if not all(has(target, name, spec) for target in subject.targets)]
     for name in sets.keys() - set(todo):
@@ -98,13 +98,13 @@ def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Countin
 
 
 def has(target: Target, name: str, spec: str) -> bool:
-    """Whether a set of that name and place is stored."""
+    """Whether a set of that name and source is stored."""
     stored = target.store.stored(NAME)
     return stored is not None and any(e["name"] == name and e["spec"] == spec for e in stored["sets"])
 
 
 def inside_of(target: Target, classes: int) -> Entropies:
-    """Of the run's own test split, from its stored predictions: neither data nor network are needed for that."""
+    """The entropies on the run's own test split, from its stored predictions: this needs neither data nor network."""
     each = [splits.get("test") for splits in target.predictions()]
     found = Entropies(classes)
     logits = [split[1] for split in each if split is not None]

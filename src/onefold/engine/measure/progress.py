@@ -1,4 +1,4 @@
-"""How a measurement tells how far it has come, and what became of it."""
+"""How a measurement reports its progress and its outcome."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Counting(Protocol):
-    """A stage that is counted and ends with done = total, and sentences beside it."""
+    """Receives the progress of a stage, which ends with done = total, and messages."""
 
     def title(self, text: str) -> None: ...
 
@@ -19,8 +19,8 @@ class Counting(Protocol):
 
 @dataclass(frozen=True)
 class Told:
-    """Sentences: what makes no sense for a run, what went wrong, most often because data are not there, and why a
-    folder is not measured at all."""
+    """Messages: what does not apply to a run, what failed (mostly because data are missing), and why a folder is not
+    measured at all."""
 
     left_out: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)

@@ -1,5 +1,4 @@
-"""What was measured of a run: JSON files in its folder, each written when it is complete, and what is done so far of
-one that is not."""
+"""Measurements of a run as JSON files in its folder: complete ones, and partial results of interrupted ones."""
 
 from __future__ import annotations
 
@@ -17,16 +16,16 @@ CHUNK = 1 << 20
 
 
 class Measurements:
-    """RUN/measurements. `of` tells the networks they are of: measurements of others count as not there.
+    """RUN/measurements. `of` is a fingerprint of the networks: measurements of other networks are ignored.
 
-    Of a folder of teachers, `first` is how many of them answer together: each such ensemble has a folder of its own.
+    For a folder of teachers, `first` is the number of teachers in the ensemble: each such ensemble has its own folder.
     """
 
     def __init__(self, run: Path, of: str, first: int | None = None) -> None:
         self.folder, self.of = run / FOLDER / ("" if first is None else f"first-{first}"), of
 
     def stored(self, name: str) -> dict[str, Any] | None:
-        """The measurement of that name, or None where there is none of these networks that can be read."""
+        """The measurement of that name, or None if there is no readable one of these networks."""
         try:
             content = json.loads((self.folder / f"{name}.json").read_text())
         except (OSError, ValueError):
@@ -35,14 +34,14 @@ class Measurements:
         return content if good else None
 
     def write(self, name: str, content: dict[str, Any]) -> None:
-        """Stores a complete measurement, and forgets what there was of it in parts."""
+        """Stores a complete measurement and deletes its partial results."""
         self._write(name, {"version": VERSION} | content | {"of": self.of})
         partial = self.folder / f"{name}.partial.json"
         if partial.exists():
             partial.unlink()
 
     def parts(self, name: str, about: dict[str, Any]) -> dict[str, Any]:
-        """What an interrupted measurement had got, by key; nothing where it was about something else."""
+        """The results of an interrupted measurement by key; empty if it was made with other settings (`about`)."""
         stored = self.stored(f"{name}.partial")
         if stored is None or stored.get("about") != json.loads(json.dumps(about)):
             return {}
@@ -61,7 +60,7 @@ class Measurements:
 
 
 def together(prints: Sequence[str]) -> str:
-    """Of several networks, from those of each."""
+    """The fingerprint of several networks, from those of each."""
     return hashlib.blake2b(" ".join(prints).encode(), digest_size=16).hexdigest()
 
 

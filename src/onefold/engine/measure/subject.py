@@ -1,4 +1,4 @@
-"""What is measured: the networks of a finished run, or of a folder of teachers, as their folders have them."""
+"""What is measured: the networks of a finished run or of a folder of teachers, loaded from there."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from onefold.types import Ensemble, Prediction
 
 
 class Folder(NamedTuple):
-    """Of a run, or of teachers; `teachers` is how many of these to take, all if nothing is said. `network` is where the
-    file of a network of the user's own lies now."""
+    """The folder of a run or of teachers. `teachers` is how many of the teachers to use, by default all; `network` is
+    where the file of a user's network is now, if it has moved."""
 
     path: Path
     teachers: int | None = None
@@ -35,18 +35,19 @@ class Folder(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A network, or an ensemble, whose measurements have a folder: what it answers, from the logits `[M, B, K]`."""
+    """A network or an ensemble with its own folder of measurements; `predict` is its prediction from the subject's
+    logits `[M, B, K]`."""
 
     name: str
     store: Measurements
     predict: Prediction
-    predictions: Callable[[], list[Splits]]  # stored labels and log-probabilities, of each network
+    predictions: Callable[[], list[Splits]]  # stored labels and log-probabilities of each network
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """Networks on a device, asked together; of teachers the ensembles of the first 2, 3, ... M and each by itself are
-    measured, for they are asked anyway."""
+    """Networks on a device that are run together. For teachers, the ensembles of the first 2, 3, ... M and each one by
+    itself are all measured, since they cost no further passes."""
 
     path: Path
     recipe: Recipe
@@ -54,10 +55,10 @@ class Subject:
     runs: list[RunFolder]
     served: Ensemble
     student: BatchEnsemble | None
-    no_members: str  # why there is no student with members, in one sentence
+    no_members: str  # why there is no student with members, for messages
     targets: list[Target]
     device: torch.device
-    network: str = ""  # where the file of a network of the user's own lies now, if that was said
+    network: str = ""  # where the file of a user's network is now, if given
 
     @property
     def classes(self) -> int:
@@ -73,7 +74,7 @@ class Subject:
 
     @property
     def images(self) -> bool:
-        """Whether the network is asked about pictures, and not about features."""
+        """Whether the network's inputs are images rather than features."""
         return len(self.image_size) == 2
 
     @property
@@ -82,7 +83,7 @@ class Subject:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps another process from measuring the same."""
+        """Locks the folder, so that no other process measures it at the same time."""
         with RunFolder(self.path).held():
             yield
 
@@ -92,16 +93,16 @@ def is_teachers(path: Path) -> bool:
 
 
 def subject_of(folder: Folder, device: torch.device) -> Subject:
-    """The networks of a folder; what is not finished, or cannot be built again, is refused with a sentence."""
+    """The networks of a folder; refuses runs that are unfinished or whose network cannot be rebuilt."""
     return teachers_of(folder, device) if is_teachers(folder.path) else run_of(folder, device)
 
 
 def targets_of(path: Path, teachers: int | None = None) -> list[Target]:
-    """Whose measurements a folder holds, the main one first; no network is built for that."""
+    """The targets of a folder, the main one first, without building any network."""
     if is_teachers(path):
         return teachers_targets(path, teacher_runs(path, teachers))
     run = RunFolder(path)
-    run.result  # noqa: B018 -- refuses what is not finished
+    run.result  # noqa: B018 -- raises if the run is not finished
     predict = method_named(run.about["method"]).predict
     return [Target(str(path), Measurements(path, fingerprint([run.model])), predict, lambda: [stored(run)])]
 
@@ -115,7 +116,7 @@ def teachers_of(folder: Folder, device: torch.device) -> Subject:
 
 
 def teachers_targets(path: Path, runs: list[RunFolder]) -> list[Target]:
-    """The ensemble of all, those of the first M - 1, ..., 2, and each by itself."""
+    """The ensemble of all teachers, those of the first M - 1, ..., 2, and each teacher by itself."""
     prints = [fingerprint([run.model]) for run in runs]
     targets = []
     for m in range(len(runs), 1, -1):
@@ -154,7 +155,7 @@ def run_of(folder: Folder, device: torch.device) -> Subject:
 
 
 def with_members(run: RunFolder, student: AnyStudent) -> tuple[BatchEnsemble | None, str]:
-    """The student as it was when it was best, with its factors; else why it cannot be had."""
+    """The best student with its factors, from the checkpoints; else None and the reason."""
     if not isinstance(student, BatchEnsemble) or student.members < 2:
         return None, f"{run.path} is of the method '{run.about['method']}', whose student has no members"
     best = run.result.get("best_step")

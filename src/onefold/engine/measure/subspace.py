@@ -1,4 +1,4 @@
-"""Error and NLL in the subspace that the members span: along the line through two of them, and over a plane."""
+"""Error and NLL in the subspace spanned by the members: on the line through two of them, and on a plane."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from onefold.types import at_least_float32
 NAME = "subspace"
 T = [round(-0.5 + 0.1 * step, 10) for step in range(21)]  # -0.5 to 1.5
 GRID = [round(-0.5 + 0.2 * step, 10) for step in range(11)]
-IN_PLANE = 2000  # images, for each of 121 networks
+IN_PLANE = 2000  # images for each of the 121 networks in the plane
 Point = dict[str, float | None]
 
 
 def subspace(subject: Subject, data: RunData, images: int, progress: Counting) -> str | None:
-    """Measures the points that are not stored yet; a sentence where there are none."""
+    """Measures the points that are not stored yet; returns a message if the student has no members."""
     if subject.student is None:
         return f"subspace: {subject.no_members}, between which there would be a line"
     student, store = subject.student, subject.main.store
@@ -37,7 +37,7 @@ def subspace(subject: Subject, data: RunData, images: int, progress: Counting) -
     if parts:
         progress.message(f"subspace: going on after {len(parts)} points of {subject.path}")
     train, test = data.sampled("train", images), data.sampled("test", images)
-    trained = data.sampled("train", images, train=True)  # as the members have seen them
+    trained = data.sampled("train", images, train=True)  # augmented, as the members have seen them
     few = data.sampled("test", min(images, IN_PLANE))
     todo: dict[str, Callable[[], Any]] = {}
     for t in T:
@@ -61,19 +61,19 @@ def subspace(subject: Subject, data: RunData, images: int, progress: Counting) -
 
 
 def line(members: int, t: float) -> list[float]:
-    """(1 - t) of member 0 and t of member 1."""
+    """Coefficients: (1 - t) of member 0 and t of member 1."""
     return [1 - t, t, *[0.0] * (members - 2)]
 
 
 def plane(members: int, a: float, b: float) -> list[float]:
-    """Member 0 at (0, 0), member 1 at (1, 0), member 2 at (0, 1)."""
+    """Coefficients with member 0 at (0, 0), member 1 at (1, 0) and member 2 at (0, 1)."""
     return [1 - a - b, a, b, *[0.0] * (members - 3)]
 
 
 def on_line(
     student: BatchEnsemble, coefficients: Sequence[float], train: Loader, test: Loader, trained: Loader
 ) -> dict[str, Any]:
-    """One network as it is, and with statistics of its own, of images as training sees them, where it has any."""
+    """Measures one network as it is and, if it has BatchNorm, with statistics re-estimated on augmented images."""
     net = interpolate(student, coefficients).eval()
     splits = {"train": train, "test": test}
     found = {split: error_and_nll(net, loader) for split, loader in splits.items()}
@@ -85,8 +85,8 @@ def on_line(
 
 @torch.no_grad()
 def error_and_nll(net: nn.Module, loader: Loader) -> Point:
-    """The share of wrong answers and the mean NLL; None for both where the network's answers are not finite, which may
-    happen far from the members."""
+    """The error rate and the mean NLL; None for both if the network's outputs are not finite, which may happen far from
+    the members."""
     sums = torch.zeros(3, dtype=torch.float64)
     for x, labels in loader.batches():
         log_p = at_least_float32(logits_of(net, x)).log_softmax(-1)
@@ -99,7 +99,7 @@ def error_and_nll(net: nn.Module, loader: Loader) -> Point:
 
 
 def assembled(parts: dict[str, Any], members: int) -> dict[str, Any]:
-    """The points as curves and a grid."""
+    """Arranges the points as curves and a grid."""
     each = [parts[f"t {t}"] for t in T]
     curves = []
     for split, again in (("train", False), ("test", False), ("train", True), ("test", True)):
@@ -117,7 +117,8 @@ def assembled(parts: dict[str, Any], members: int) -> dict[str, Any]:
 
 
 def surface(parts: dict[str, Any]) -> dict[str, Any]:
-    """Rows are of one b, columns of one a; the average is that of the three members, which lies in their plane."""
+    """The grid: rows have the same b, columns the same a. Its average is of these three members, which is in the
+    plane."""
     return {
         "members": [0, 1, 2],
         "split": "test",

@@ -1,7 +1,7 @@
 """A user's own network by location: FILE.py:NAME, or package.module:NAME from the working directory.
 
 The file that a recipe names is executed, from where it was when the run was begun or else from the working directory.
-A run folder that came from somebody else cannot bring code along: files inside run folders are not executed.
+A relative name that leads into a run folder is refused: that folder may have come from somebody else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The last program of a kernel finishes what all of them have begun, so that no second kernel has to."""
+"""Lets the last program of a kernel to arrive finish the work of all of them, which saves a second kernel."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from onefold.fast.kernels.compiled import jit
 
 @jit
 def last_to_arrive(counter, programs):
-    """Whether all others of so many programs have been here, and what they stored can be read.
+    """Whether all other programs have arrived, so that what they stored can be read.
 
-    The counter stands at zero before and afterwards. Values of other programs have to be read past the nearest cache
+    The counter is zero before and afterwards. Values stored by other programs must be read past the L1 cache
     (`cache_modifier=".cg"`).
     """
-    tl.debug_barrier()  # whatever the threads of this program have stored comes before its arrival
+    tl.debug_barrier()  # all threads of this program have stored their values before it arrives
     last = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") == programs - 1
     tl.store(counter, 0, mask=last)
     return last

@@ -1,4 +1,4 @@
-"""The tables of a batch that several processes share: each tells the others what it has found."""
+"""The tables of a batch shared by several processes, computed from what each of them sends to the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onefold.fast.kernels.moments import add_up, learned, own_moments, tabulate
 
 @jit
 def common_moments(every, channels, processes, members, m, c, live, PROCESSES: tl.constexpr):
-    """The same over all processes, from what each has found, `[processes, 2 M + 1, C]`; and how many rows there are."""
+    """Mean and variance of each member over all processes, and their number of rows, from `[processes, 2 M + 1, C]`."""
     p = tl.arange(0, PROCESSES)
     there = p < processes
     size = (2 * members + 1) * channels
@@ -51,7 +51,7 @@ def own_moments_kernel(
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """The same up to row `[2 M + 1, C]`, what a process tells the others: mean and variance of each member, count."""
+    """`moments_kernel` up to the row `[2 M + 1, C]` that a process sends: mean and variance of each member, count."""
     wait_for_inputs()
     add_up(y, q, x, total, partial, rows, channels, chunk, SUM, HAS_Q, ROWS, CHANNELS, STAGES)
     splits, block = tl.num_programs(1), tl.program_id(2)
@@ -87,7 +87,7 @@ def common_moments_kernel(
     PROCESSES: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """From the rows of all processes to the table, which ends with the number of their rows."""
+    """The table from what all processes sent; its last row is their total number of rows."""
     wait_for_inputs()
     c, m = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, MEMBERS)
     live = (m < members)[:, None] & (c < channels)[None, :]
@@ -140,7 +140,7 @@ def common_gradient_table_kernel(
     PARTS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """The same once more, with dgamma and dbeta of all processes: everything else hangs on them."""
+    """`finish` again, now with dgamma and dbeta summed over all processes, on which everything else depends."""
     wait_for_inputs()
     c, m = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, MEMBERS)
     finish(

@@ -1,4 +1,4 @@
-"""How the kernels are compiled, and launched."""
+"""How the kernels are compiled and launched."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import triton.language as tl
 
 from onefold.fast import ahead
 
-# Sizes of the data are arguments: a kernel is compiled once for all of them.
+# Data sizes are not specialized on, so that a kernel is compiled only once for all of them.
 SIZES = ["rows", "chunk", "splits", "members", "count", "pixels", "programs"]
-# Factors of members are read once by each program, so that it does not matter where those of a picked member begin.
+# Factors are not specialized on alignment: each program reads them only once, and a picked member's may start anywhere.
 FACTORS = ["q", "s", "r"]
-CAPTURED_SINCE = 12_030  # the first CUDA that captures launches of this kind
-COMPILED = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter knows no waiting
+CAPTURED_SINCE = 12_030  # the first CUDA driver version that can capture programmatic dependent launches
+COMPILED = tl.constexpr(not triton.knobs.runtime.interpret)  # Triton's interpreter has no gdc_wait
 
 
 def jit(function: Any) -> Any:
-    """A kernel, or a function that kernels call. Inside of `compile_ahead` a kernel is asked for and does not run."""
+    """Declares a kernel, or a function that kernels call. In `compile_ahead` a kernel is requested, not launched."""
     kernel: Any = triton.jit(function, do_not_specialize=SIZES, do_not_specialize_on_alignment=FACTORS)
     if isinstance(kernel, triton.JITFunction):  # Triton's interpreter compiles nothing
         kernel.run = partial(ahead.run, partial(launched, kernel.run))
@@ -29,7 +29,8 @@ def jit(function: Any) -> Any:
 
 
 def launched(launch: Any, *args: Any, **kwargs: Any) -> Any:
-    """Where the device can, a kernel is brought in while the one before it ends, and waits there."""
+    """Launches a kernel; if the device can, with programmatic dependent launch: it is loaded while the previous kernel
+    finishes, and waits there."""
     if torch.cuda.is_available() and comes_early(torch.cuda.current_device()):
         kwargs["launch_pdl"] = True
     return launch(*args, **kwargs)
@@ -42,13 +43,13 @@ def comes_early(device: int) -> bool:
     version = ctypes.c_int()
     try:
         ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
-    except OSError:  # it has another name there
+    except OSError:  # the library has another name on this system
         return False
     return version.value >= CAPTURED_SINCE
 
 
 @jit
 def wait_for_inputs():
-    """Every kernel begins with it: what was launched before has ended, and all it stored can be read."""
+    """Every kernel starts with this: afterwards all previous launches have ended and what they stored can be read."""
     if COMPILED and tl.target_info.cuda_capability_geq(9, 0):
         tl.extra.cuda.gdc_wait()

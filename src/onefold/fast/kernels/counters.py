@@ -1,8 +1,8 @@
-"""Counters for kernels whose last program finishes: zeros, which every launch leaves as it found them.
+"""Counters for kernels whose last program finishes the work: zeros, which every launch resets to zero.
 
-Launches that may run at the same time need different ones. A graph has a sheet of its own, of which its launches have
-a piece each, and launches outside of graphs have one together; both go round their sheet, which is too large for two
-launches that run at the same time to meet.
+Launches that may run concurrently need different counters. Each graph has its own buffer, from which each of its
+launches gets a piece, and launches outside graphs share one buffer. Both hand out pieces round-robin; the buffer is so
+large that concurrent launches never get the same piece.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 SIZE = 1 << 16
-ALIGNED = 4  # pieces begin at multiples of 16 bytes: a kernel is compiled anew for pointers that do not
+ALIGNED = 4  # pieces start at multiples of 16 bytes: a kernel is recompiled for pointers that do not
 
 
 class Counters:
-    """A sheet of zeros, handed out piece by piece."""
+    """A buffer of zeros, handed out piece by piece."""
 
     def __init__(self, device: torch.device, size: int = SIZE) -> None:
         self.zeros = torch.zeros(size, dtype=torch.int32, device=device)
@@ -33,14 +33,14 @@ class Counters:
 
 
 COMMON: dict[torch.device, Counters] = {}
-# Sheets of graphs that are being captured, innermost last. Not a ContextVar: a backward pass has a thread of its own,
-# and what it launches belongs to the graph, too.
+# Buffers of graphs that are being captured, innermost last. Not a ContextVar: a backward pass runs in another thread,
+# and its launches belong to the graph, too.
 OWN: list[Counters] = []
 
 
 @contextlib.contextmanager
 def own_counters(counters: Counters) -> Iterator[None]:
-    """For a graph that is captured inside; they have to live as long as the graph."""
+    """Uses these counters for a graph captured inside; they must live as long as the graph."""
     OWN.append(counters)
     try:
         yield
@@ -55,5 +55,5 @@ def taken(device: torch.device, count: int) -> Tensor:
     if device not in COMMON:
         COMMON[device] = Counters(device)
         if device.type == "cuda":
-            torch.cuda.synchronize(device)  # launches on other streams do not wait for the zeros
+            torch.cuda.synchronize(device)  # launches on other streams would not wait for the zeros
     return COMMON[device].take(count)

@@ -1,4 +1,4 @@
-"""BatchNorm in training, the way back: the sums of a gradient, and all that follows from them."""
+"""BatchNorm in training, backward: the sums of a gradient, and everything that follows from them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def add_up_gradient(
     CHANNELS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Sums of g and of g (y - k) over a chunk of a member's rows, where g is dz let through by the activation.
+    """Sums of g and of g (y - k) over a chunk of a member's rows; g is dz where the activation lets it through, else 0.
 
-    partial `[M, chunks, 2, C]`; k `[M, C]`. Where GATED says so, z tells what was let through, and g is stored in
-    passed.
+    partial `[M, splits, 2, C]`; k `[M, C]`. If GATED is set, z != 0 shows where it does, and g is stored in passed.
     """
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     splits = tl.num_programs(1)
@@ -84,14 +83,15 @@ def finish(
     PARTS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """From the gradient's sums to out `[5 M + 2, C]`: c1, c2, c3, ds, dr of each member; dgamma, dbeta.
+    """Computes out `[5 M + 2, C]` from the gradient's sums: c1, c2, c3, ds, dr of each member; dgamma, dbeta.
 
-    Where COMMON says so, sums `[2, C]` are dgamma and dbeta of all processes, and `rows` those of this one that count.
+    If COMMON is set, sums `[2, C]` are dgamma and dbeta of all processes, and `rows` is this process's number of rows
+    that count.
     """
     there = c < channels
     live = (m < members)[:, None] & there[None, :]
     own = m[:, None] * channels + c[None, :]
-    # Asked for before the sums are added up: neither then waits for the other.
+    # Loaded before the sums are added up, so that the two overlap.
     mean = tl.load(table + members * channels + own, mask=live, other=0.0)
     var = tl.load(table + 2 * members * channels + own, mask=live, other=0.0)
     last = table + 3 * members * channels + c
@@ -112,7 +112,7 @@ def finish(
     dbeta = tl.sum(tl.where(live, factor * first, 0.0), 0)
     dgamma = tl.sum(tl.where(live, factor * normal, 0.0), 0)
     if COMMON:
-        # The statistics do not depend on rows that do not count.
+        # A stand-in's rows do not contribute to the statistics.
         inverse = tl.where(rows > 0, 1.0, 0.0) / (tl.load(last + 3 * channels, mask=there, other=1.0) * members)
         of_mean = (tl.load(sums + channels + c, mask=there, other=0.0) * inverse)[None, :]
         of_value = (tl.load(sums + c, mask=there, other=0.0) * inverse)[None, :]
@@ -163,7 +163,7 @@ def gradient_table_kernel(
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """All at once: whoever comes last to a block of channels finishes with everybody's sums."""
+    """The whole pass: the last program to arrive in a block of channels finishes with the sums of all."""
     wait_for_inputs()
     add_up_gradient(dz, y, a, b, k, z, passed, partial, rows, channels, chunk, RELU, GATED, ROWS, CHANNELS, STAGES)
     splits, block = tl.num_programs(1), tl.program_id(2)

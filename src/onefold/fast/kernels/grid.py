@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from torch import Tensor
 
-TILE = 2048  # elements that a program of 256 threads holds at once: few registers, many programs to a processor
-SUMMED = 4096  # the same where 128 threads sum and an element has two bytes: fewer programs, each with more under way
-WHOLE = 16  # channels of which a multiple is copied ahead; else a tile is twice as large, with twice the threads
-REDUCED = 2048  # sums that the last program adds up at once: more take registers that all programs then have
-SUM_CHANNELS = 32  # of a program that sums: 64 bytes of a row; the last one of a block has the fewer sums to add up
-STAGES = 4  # tiles under way in a program that sums
-PROGRAMS = 132  # that sum: one for each processor of an H100 or H200; a reduction has as many parts
-CHANNELS = 16  # of a table that a kernel of its own makes
+TILE = 2048  # elements that a program of 256 threads holds at once: few registers, so many programs per SM
+SUMMED = 4096  # the same for 128 threads that sum two-byte elements: fewer programs, each with more in flight
+WHOLE = 16  # multiples of this many channels are prefetched; otherwise a tile is twice as large, with twice the threads
+REDUCED = 2048  # sums the last program adds up at once: more would cost registers, which all programs then reserve
+SUM_CHANNELS = 32  # channels of a summing program, 64 bytes of a row: few, so that the last one has few sums to add up
+STAGES = 4  # tiles in flight in a summing program
+PROGRAMS = 132  # summing programs: one for each SM of an H100 or H200; a reduction has as many parts
+CHANNELS = 16  # channels per program of a kernel that only makes a table
 
 
 class Grid:
-    """`[M, rows, C]` among programs: each goes through a chunk of a member's rows, for a block of channels, in tiles.
+    """Divides `[M, rows, C]` among programs: each processes a chunk of a member's rows, for a block of channels, in
+    tiles.
 
-    A kernel that sums leaves its sums in `splits` parts, which the last program of a block reduces; one that does not
-    may have more programs.
+    A kernel that sums leaves its sums in `splits` parts, which the last program of a block reduces; a kernel that does
+    not sum may have more programs.
     """
 
     def __init__(self, y: Tensor, members: int, *, sums: bool) -> None:
         self.channels = y.shape[1]
         self.rows = y.numel() // (members * self.channels)
         tile_channels = min(power_of_two(self.channels), SUM_CHANNELS if sums else 64)
-        # Tiles under way lie in shared memory, of which smaller devices have 100 KB: wide elements are the fewer.
+        # Tiles in flight are in shared memory, of which smaller devices have 100 KB: the wider the elements, the fewer.
         ahead = sums and self.channels % WHOLE == 0
         summed = (1 if ahead else 2) * SUMMED * 2 // y.element_size()
         tile_rows = max((summed if sums else TILE) // tile_channels, 1)
@@ -46,5 +47,5 @@ class Grid:
 
 
 def power_of_two(n: int) -> int:
-    """The next one: sizes inside a kernel are such."""
+    """The next power of two from n on, because sizes inside a kernel must be powers of two."""
     return 1 << (n - 1).bit_length()

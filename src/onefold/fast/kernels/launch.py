@@ -1,4 +1,4 @@
-"""How the passes of `fast/passes.py`, which says what they compute, are made by kernels."""
+"""The passes described in `fast/passes.py`, as kernel launches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onefold.fast.norm import Learned, Moments, Norm, Running, Sum
 
 
 def present(**given: Any) -> dict[str, bool]:
-    """Flags that tell a kernel which of its arguments are there."""
+    """Flags that tell a kernel which of its arguments are present."""
     return {name: value is not None for name, value in given.items()}
 
 
@@ -30,7 +30,7 @@ def floats(y: Tensor, *shape: int) -> Tensor:
 
 
 def packed(*factors: Tensor | None) -> Iterator[Tensor | None]:
-    """Without gaps, as kernels expect them: those of several picked members are columns of a larger tensor."""
+    """Contiguous factors, as kernels expect; those of several picked members are columns of a larger tensor."""
     return (None if t is None else t.contiguous() for t in factors)
 
 

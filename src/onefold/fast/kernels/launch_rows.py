@@ -1,4 +1,4 @@
-"""The passes of `fast/rows.py` as kernels."""
+"""The passes of `fast/rows.py` as kernel launches."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from onefold.fast.kernels.grid import power_of_two
 from onefold.fast.kernels.rows import normalized_gradient_kernel, normalized_kernel
 
 TILE = 2048  # elements a program of 128 threads holds at once
-SUMMED = 1024  # the same on the way back, where it also sums
-PROGRAMS = 528  # of a pass that sums: four for each processor of an H100 or H200
+SUMMED = 1024  # the same in the backward pass, which also sums
+PROGRAMS = 528  # programs of a pass that sums: four for each SM of an H100 or H200
 
 
 def sizes_of(channels: int, tile: int) -> dict[str, int]:

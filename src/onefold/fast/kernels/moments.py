@@ -26,8 +26,8 @@ def add_up(
 ):
     """Sums of v - k and of its square over a chunk of a member's rows; the shift k is the member's first row.
 
-    v is y, or total = (1 + q) y + x where SUM says so, which is stored on the way. partial `[M, splits, 3, C]`: both
-    sums, and k. A shift that is a value of the data keeps the variance exact where the mean is large.
+    v is y or, if SUM is set, total = (1 + q) y + x, which is stored as well. partial `[M, splits, 3, C]`: both sums,
+    and k. Shifting by a value from the data keeps the variance accurate even if the mean is large.
     """
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     splits = tl.num_programs(1)
@@ -96,9 +96,9 @@ def learned(
     AFFINE: tl.constexpr,
     TRACKED: tl.constexpr,
 ):
-    """What a layer knows before it sees a batch: 1 + s, gamma, beta and its statistics.
+    """What does not depend on the batch: 1 + s, gamma, beta and the running statistics.
 
-    Asked for before the sums are added up: neither then waits for the other.
+    Loaded before the sums are added up, so that the two overlap.
     """
     there = c < channels
     one = tl.where(there, 1.0, 1.0)
@@ -133,17 +133,17 @@ def tabulate(
     live,
     TRACKED: tl.constexpr,
 ):
-    """From the members' moments to table `[3 M + 3, C]`: a, mean, var of each member; b, mu, 1/sigma.
+    """Computes table `[3 M + 3, C]` from the members' moments: a, mean, var of each member; b, mu, 1/sigma.
 
-    Updates the statistics. All members at once, `[MEMBERS, CHANNELS]`, of which `members` are there; `total` are their
-    rows.
+    Updates the running statistics. Works on all members at once, `[MEMBERS, CHANNELS]`, of which `members` are not
+    padding; `total` is the number of rows of each.
     """
     there = c < channels
     own = m[:, None] * channels + c[None, :]
     last = table + 3 * members * channels + c
     scaled = mean * factor
     mu = tl.sum(tl.where(live, scaled, 0.0), 0) / members
-    # The variance of the whole is the mean of the members' variances plus that of their means.
+    # The overall variance is the mean of the members' variances plus the variance of their means.
     apart = scaled - mu[None, :]
     spread = tl.sum(tl.where(live, var * factor * factor + apart * apart, 0.0), 0) / members
     rstd = 1.0 / tl.sqrt(spread + eps)
@@ -191,7 +191,7 @@ def moments_kernel(
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """All at once: whoever comes last to a block of channels makes its table of everybody's sums."""
+    """The whole pass: the last program to arrive in a block of channels makes its table from the sums of all."""
     wait_for_inputs()
     add_up(y, q, x, total, partial, rows, channels, chunk, SUM, HAS_Q, ROWS, CHANNELS, STAGES)
     splits, block = tl.num_programs(1), tl.program_id(2)

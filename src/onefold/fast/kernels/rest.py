@@ -1,4 +1,4 @@
-"""BatchNorm at rest, from its running statistics."""
+"""BatchNorm in evaluation mode, from its running statistics."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def rest_kernel(
 ):
     """z = relu(a y + b (+ onto)) (1 + r), with a and b from the running statistics.
 
-    y is total = (1 + q) y + x where SUM says so, which is stored on the way.
+    If SUM is set, total = (1 + q) y + x takes the place of y, and is stored as well.
     """
     wait_for_inputs()
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -108,8 +108,8 @@ def rest_gradient_kernel(
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """dy = a (1 + r) g (+ also), where g is dz let through by the activation: z tells where GATED says so, and g is
-    stored in passed."""
+    """dy = a (1 + r) g (+ also), where g is dz where the activation lets it through, else zero. If GATED is set,
+    z != 0 shows where it does, and g is stored in passed."""
     wait_for_inputs()
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     c = block * CHANNELS + tl.arange(0, CHANNELS)

@@ -1,4 +1,4 @@
-"""LayerNorm over the features of `[rows, C]`: a program holds whole rows."""
+"""LayerNorm over the features of `[rows, C]`; each program holds whole rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def normalized_kernel(
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """total = y + x where SUM says so, and its norm z."""
+    """total = y + x if SUM is set, else y; and its LayerNorm z."""
     wait_for_inputs()
     at = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     c = tl.arange(0, CHANNELS)
@@ -72,7 +72,7 @@ def normalized_gradient_kernel(
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """dt over a chunk of rows, twice where COPY says so; partial `[programs, 2, C]`: sums of g n and of g."""
+    """dt for a chunk of rows, and a copy if COPY is set; partial `[programs, 2, C]`: sums of g n and of g."""
     wait_for_inputs()
     program = tl.program_id(0)
     c = tl.arange(0, CHANNELS)

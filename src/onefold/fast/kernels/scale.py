@@ -1,4 +1,4 @@
-"""Members' factors on activations, alone or with a sum."""
+"""Members' factors on activations, alone or followed by a sum."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def scaled_gradient_kernel(
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """dy = (1 + s) g, and in the same pass partial `[M, chunks, C]`: sums of g y, whose total is ds."""
+    """dy = (1 + s) g; and in the same pass partial `[M, splits, C]`: sums of g y over chunks, whose total is ds."""
     wait_for_inputs()
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     splits = tl.num_programs(1)

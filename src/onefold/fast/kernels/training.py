@@ -1,4 +1,4 @@
-"""BatchNorm in training: what it makes of a batch, whose moments are known, and the way back."""
+"""BatchNorm in training: its output, once the moments of the batch are known, and its input gradient."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def gradient_kernel(
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """dy = c1 g + c2 y + c3 (+ also), with c1, c2, c3 `[M, C]` and g as above."""
+    """dy = c1 g + c2 y + c3 (+ also), with c1, c2, c3 `[M, C]` and g = dz where the activation lets it through."""
     wait_for_inputs()
     member, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     c = block * CHANNELS + tl.arange(0, CHANNELS)
