@@ -264,7 +264,7 @@ def test_a_place_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("onefold.run.tempfile.mkdtemp", full)
+    monkeypatch.setattr("onefold.run.places.tempfile.mkdtemp", full)
     with pytest.raises(ValueError, match=r"\(No space left on device\); make room or choose another folder$"):
         check_folder(tmp_path)
 

@@ -166,7 +166,7 @@ def test_a_student_with_no_place_is_told_before_data_are_read(teachers: Path, re
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
-    monkeypatch.setattr("onefold.run.shutil.disk_usage", lambda _: SimpleNamespace(free=10))
+    monkeypatch.setattr("onefold.run.places.shutil.disk_usage", lambda _: SimpleNamespace(free=10))
     told = refused(["train", "digits", *QUICK, "--out", str(tmp_path / "runs")])
     assert "make room or choose another folder" in told
 

@@ -328,8 +328,8 @@ def test_runs_from_python_are_told_apart_by_what_has_no_name(tmp_path: Path) -> 
         return torch.nn.Sequential(torch.nn.Linear(5, width), act(), torch.nn.Linear(width, 3))
 
     def run(name: str, net: torch.nn.Module, x: torch.Tensor = x, y: torch.Tensor = y, **given: Any) -> None:
-        given = {"method": "supervised", "test": (x, y), "epochs": 1, "device": "cpu"} | given
-        onefold.distill(None, net, (x, y), out=tmp_path / name, **given)
+        settings: dict[str, Any] = {"method": "supervised", "test": (x, y), "epochs": 1, "device": "cpu"} | given
+        onefold.distill(None, net, (x, y), out=tmp_path / name, **settings)
 
     run("a", net())
     run("again", net(), seed=1)
