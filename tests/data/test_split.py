@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 from torchvision.datasets.vision import StandardTransform
 
-from onefold.data import Arrays, as_split, labels_of, targets_of
+from onefold.data import Arrays, as_split, from_arrays, labels_of, loader_for, targets_of
 from onefold.data.split import check_range
 
 X, Y = torch.zeros(4, 3, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 2, 3], dtype=torch.int32)
@@ -33,6 +33,23 @@ def test_arrays() -> None:
     assert arrays.take(torch.tensor([2, 0])).y.tolist() == [2, 0]
     image, label = arrays[3]
     assert (image.shape, label) == ((3, 2, 2), 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_token_indices_stay_what_they_are(dtype: torch.dtype) -> None:
+    tokens = torch.randint(300, (4, 7), dtype=dtype)
+    for given in (TensorDataset(tokens, Y), (tokens, Y), (tokens.numpy(), Y.numpy())):
+        split = as_split(given)
+        assert isinstance(split, Arrays)
+        assert not split.images
+        ((x, _),) = loader_for(split, 4, train=False).batches()
+        assert x.dtype == dtype
+        assert torch.equal(x, tokens)
+    for odd in (tokens[:, 0], tokens[:, :, None, None], tokens.to(torch.int16)):
+        with pytest.raises(ValueError, match=r"train: x: expected uint8 images .* or token indices \[N, L\]"):
+            as_split((odd, Y), "train")
+    with pytest.raises(ValueError, match=r"tokens: expected uint8 images or floats, got torch\.int"):
+        from_arrays("tokens", split, split, split, ("a", "b", "c", "d"))
 
 
 def test_what_may_be_given_from_python() -> None:
@@ -74,7 +91,7 @@ def test_tensors_stay_what_they_are() -> None:
             (X.flatten(1), Y),
             r"val: x: expected uint8 images \[N, C, H, W\], got \[4, 12\]; give other inputs as floats",
         ),
-        ((X.int(), Y), r"val: x: expected uint8 images .* or floats \[N, ...\], got torch.int32"),
+        ((X.int(), Y), r"val: x: expected uint8 images .*, floats \[N, ...\] or .*, got torch.int32"),
         ((X[:0], Y[:0]), "val: x: expected at least one example, got none"),
         (Stream(), "val: an IterableDataset has no order to draw"),
         (Unsized(), "val: expected a Dataset with a length, got Unsized without __len__"),

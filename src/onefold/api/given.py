@@ -77,7 +77,7 @@ def check_crops(crops: Augmentation, train: Split) -> None:
     if isinstance(train, DataLoader) or not (isinstance(train, Arrays) or isinstance(crops, CropFlip)):
         return
     found = first_dtype(train)
-    if found is not None and found.is_floating_point:
+    if found not in (None, torch.uint8):
         raise ValueError(
             f"augment: expected uint8 images to crop and flip, got {found}; give uint8, or a Dataset with transforms "
             "of its own"

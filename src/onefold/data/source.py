@@ -55,6 +55,8 @@ def from_arrays(
     """A source in memory. Images get the paper's crops (by an eighth of the side, at most 4 pixels), and flips if
     `flip`."""
     shape = tuple(train.x.shape[1:])
+    if not train.images and not train.x.is_floating_point():
+        raise ValueError(f"{name}: expected uint8 images or floats, got {train.x.dtype}; onefold.distill takes tokens")
     for split, arrays in (("train", train), ("val", val), ("test", test)):
         if tuple(arrays.x.shape[1:]) != shape or arrays.x.dtype != train.x.dtype:
             raise ValueError(

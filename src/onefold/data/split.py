@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
+TOKENS = (torch.int32, torch.int64)  # the types that embeddings take
 FEW = 10  # items of a long list that an error message shows
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """A split in memory: uint8 images `[N, C, H, W]` or any floats `[N, ...]`, and labels `[N]`.
+    """A split in memory: labels `[N]`, and uint8 images `[N, C, H, W]`, any floats `[N, ...]`, or token indices
+    `[N, L]` as int32 or int64.
 
-    Loaders divide uint8 images by 255; floats reach the network unchanged.
+    Loaders divide uint8 images by 255; floats and token indices reach the network unchanged.
     """
 
     x: Tensor
@@ -28,11 +30,13 @@ class Arrays:
         if self.x.dtype == torch.uint8:
             if self.x.dim() != 4:
                 raise ValueError(
-                    f"x: expected uint8 images [N, C, H, W], got {list(self.x.shape)}; give other inputs as floats"
+                    f"x: expected uint8 images [N, C, H, W], got {list(self.x.shape)}; give other inputs as floats, "
+                    "and token indices as int64"
                 )
-        elif not self.x.is_floating_point() or self.x.dim() < 2:
+        elif self.x.dim() < 2 or not (self.x.is_floating_point() or (self.x.dtype in TOKENS and self.x.dim() != 4)):
             raise ValueError(
-                f"x: expected uint8 images [N, C, H, W] or floats [N, ...], got {self.x.dtype} {list(self.x.shape)}"
+                "x: expected uint8 images [N, C, H, W], floats [N, ...] or token indices [N, L] as int32 or int64, got "
+                f"{self.x.dtype} {list(self.x.shape)}"
             )
         if self.y.dtype == torch.bool or self.y.is_floating_point() or self.y.is_complex() or self.y.dim() != 1:
             raise ValueError(f"y: expected integer class indices [N], got {self.y.dtype} {list(self.y.shape)}")

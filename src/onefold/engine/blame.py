@@ -13,10 +13,10 @@ from onefold.data import Loader
 
 @contextlib.contextmanager
 def blaming(name: str, x: Tensor, network: nn.Module) -> Iterator[None]:
-    """Turns a RuntimeError inside into a ValueError about the argument `name`, whose network does not fit inputs x."""
+    """Turns errors of torch inside into a ValueError about the argument `name`, whose network does not fit inputs x."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, IndexError) as error:  # an embedding raises an IndexError
         reason = str(error).split("\n")[0]
         advice = f"; {remedy}" if (remedy := of_one_type(x, network)) else ""
         raise ValueError(f"{name}: cannot take inputs {x.dtype} {list(x.shape)}: {reason}{advice}") from error

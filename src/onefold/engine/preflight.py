@@ -141,7 +141,7 @@ def check_evaluated(job: Job, student: AnyStudent, classes: int) -> None:
             check_labels(labels, classes, x.shape[0])
             with torch.no_grad():
                 student.at_rest(x)
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, IndexError) as error:
             reason = str(error).split("\n")[0]
             advice = f"; {remedy}" if (remedy := of_one_type(x, student)) else ""
             raise ValueError(
@@ -158,6 +158,7 @@ def check_alike(job: Job, classes: int) -> None:
         given = {"train": job.train, "val": job.val, "test": job.test}
         splits = {name: split for name, split in given.items() if split is not None}
         seen = {name: x for name, split in splits.items() if (x := examples(split, job.augment)) is not None}
+        seen = {name: x for name, x in seen.items() if x.is_floating_point()}  # token indices have no scale
         labels = {name: found for name, split in splits.items() if (found := targets_of(split)) is not None}
         notes = []
         if "train" in seen and not all(images(split) for split in splits.values()):

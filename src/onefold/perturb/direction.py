@@ -39,8 +39,18 @@ def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tenso
 def check_inputs(x: Tensor, space: InputSpace) -> None:
     """Refuses inputs that cannot be perturbed and, if their values can be read, those a perturbation would clip."""
     if not x.is_floating_point():
-        raise ValueError(f"x: a perturbation needs floating-point inputs, got {x.dtype}; divide images by 255")
+        raise ValueError(f"x: a perturbation needs floating-point inputs, got {x.dtype}; {remedy_for(x.dtype)}")
     if not torch.compiler.is_compiling() and (torch.is_inference_mode_enabled() or x.is_inference()):
         raise ValueError("x: a perturbation needs gradients, which inference mode rules out; use torch.no_grad() there")
     if not space.looked_at and not torch.compiler.is_compiling():
         space.check(x) if readable(x) else space.check_shapes(x)
+
+
+def remedy_for(dtype: torch.dtype) -> str:
+    """What to do about inputs of a type that cannot be perturbed."""
+    if dtype in (torch.int32, torch.int64):
+        return (
+            "token indices cannot be perturbed: choose perturbation='none', or give embeddings, and a network that "
+            "begins with them"
+        )
+    return "divide images by 255"
