@@ -307,10 +307,19 @@ def test_a_module_of_the_same_name_from_elsewhere_is_not_taken(here: Path, monke
         network_of(recorded)
 
 
-@pytest.mark.parametrize("file", [None, "given/net.py", "/no/where/net.py"])
-def test_a_run_folder_brings_no_code(file: str | None, here: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("given/net.py:Net", None),
+        ("given/net.py:Net", "given/net.py"),
+        ("given/net.py:Net", "/no/where/net.py"),
+        ("given/net.py:Net", "{here}/given/net.py"),
+        ("elsewhere.py:Net", "{here}/given/net.py"),
+    ],
+)
+def test_a_run_folder_brings_no_code(name: str, file: str | None, here: Path) -> None:
     """One that somebody else has written may name a file in it."""
-    recorded = about("mynet.py:Net") | {"network": "given/net.py:Net", "network_file": file}
+    recorded = about("mynet.py:Net") | {"network": name, "network_file": file and file.format(here=here)}
     (here / "given").mkdir()
     (here / "given" / "net.py").write_text("raise AssertionError('executed')")
     (here / "given" / "run.json").write_text("{}")

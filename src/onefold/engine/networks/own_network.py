@@ -1,7 +1,7 @@
 """A user's own network by location: FILE.py:NAME, or package.module:NAME from the working directory.
 
 The file that a recipe names is executed, from where it was when the run was begun or else from the working directory.
-A relative name that leads into a run folder is refused: that folder may have come from somebody else.
+A recorded place inside of a run folder is refused: that folder may have come from somebody else.
 """
 
 from __future__ import annotations
@@ -83,19 +83,23 @@ def own_network(name: str, file: Path | None = None) -> Own:
 
 def recorded_network(name: str, file: str | None) -> Own:
     """A run's network: from the recorded file or else, as its recipe names it, from the working directory."""
-    if file is not None and os.path.isabs(file) and os.path.isfile(file):
+    if file is not None and os.path.isabs(file) and os.path.isfile(file) and not in_run_folder(file):
         return own_network(name, Path(file))
     place, _, attribute = name.rpartition(":")
     moved = (
         f"network: {file or place}, which has the run's {attribute}, is not there any more; put it back, or run the "
         f"command in the folder from which {place} is found, or say with --network where the same file is now"
     )
-    if in_file(place) and any((folder / RECORD).exists() for folder in Path(os.path.abspath(place)).parents):
+    if (file is not None and in_run_folder(file)) or (in_file(place) and in_run_folder(place)):
         raise ValueError(f"{moved}; one that lies in a run's folder is not executed, for it may be somebody else's")
     try:
         return own_network(name)
     except Missing:
         raise ValueError(moved) from None
+
+
+def in_run_folder(place: str) -> bool:
+    return any((folder / RECORD).exists() for folder in Path(os.path.abspath(place)).parents)
 
 
 def in_file(place: str) -> bool:
