@@ -1,7 +1,7 @@
 """Measures how long a training step takes on this GPU, compared with the plain version of the same step (`pytest -m gpu
 tests/bench/test_plain.py` checks that both have the same losses).
 
-python benchmarks/step.py [--widths 1 4] [--steps 60] [--out FILE]
+python benchmarks/step.py [--widths 1 4] [--steps 40] [--out FILE]
 """
 
 from __future__ import annotations
