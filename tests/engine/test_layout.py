@@ -20,7 +20,7 @@ from onefold.data import Arrays, CropFlip
 from onefold.engine import Job, Settings
 from onefold.engine.accelerate import lay_out_unless_seen
 from onefold.engine.distributed.spread import SpreadTeachers
-from onefold.engine.layout import INNERMOST, OUTERMOST, differentiate, lay_out, layout_for
+from onefold.engine.layout import INNERMOST, OUTERMOST, differentiate, lay_out, layout_for, restore, strides_of
 from onefold.engine.training import Training, prepare
 from onefold.ensemble import Plain
 from onefold.methods import METHODS, PERTURBATIONS, AnyStudent
@@ -327,6 +327,52 @@ def test_a_network_comes_back_as_it_was_given(innermost_given: bool, fast: bool)
         assert value.stride() == net.state_dict()[name].stride(), name
 
 
+class OneOfManyGiven(Views):
+    """One parameter is a permuted tensor; the convolutions need their weights as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = nn.Parameter(torch.zeros(1, SIZE, SIZE, 3).permute(0, 3, 1, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + self.position)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("method", ["supervised", "latentbe", "be"])
+def test_each_parameter_comes_back_as_it_was_given(fast: bool, method: str) -> None:
+    net, data = OneOfManyGiven(), (torch.rand(8, 3, SIZE, SIZE), torch.arange(8) % CLASSES)
+    assert not net.position.is_contiguous()
+    teachers = None if method == "supervised" else of(Flattens)
+    short: dict[str, Any] = {"epochs": 1, "batch_size": 8, "device": "cpu", "progress": False}
+    result = onefold.distill(teachers, net, data, method=method, perturbation="none", fast=fast, **short)
+    found = dict(result.model.named_parameters())
+    for name, value in net.named_parameters():
+        assert found["net." * (method == "be") + name].stride() == value.stride(), name
+    result.model(X)
+
+
+class Lazy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.head = nn.LazyConv2d(6, 3), nn.LazyLinear(CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.head(F.relu(self.one(x)).flatten(1)))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("method", ["supervised", "kd"])
+def test_lazy_layers_of_a_student(fast: bool, method: str) -> None:
+    data = torch.rand(8, 3, SIZE, SIZE), torch.arange(8) % CLASSES
+    teachers = None if method == "supervised" else of(Flattens)
+    short: dict[str, Any] = {"epochs": 1, "batch_size": 8, "device": "cpu", "progress": False}
+    assert strides_of(Lazy()) == {}  # nothing has a shape yet
+    result = onefold.distill(teachers, Lazy(), data, method=method, perturbation="none", fast=fast, **short)
+    assert result.model.get_parameter("one.weight").is_contiguous()
+    assert result.model(X).shape == (len(X), CLASSES)
+
+
 def test_in_the_networks_own_precision() -> None:
     student = Plain(Flattens().bfloat16())
     x = X.bfloat16()
@@ -405,7 +451,7 @@ def test_weights_go_there_and_back() -> None:
     lay_out(net)
     assert net.one.weight.is_contiguous(memory_format=torch.channels_last)
     assert not net.one.weight.is_contiguous()
-    lay_out(net, OUTERMOST)
+    restore(net, {})
     for name, value in net.state_dict().items():
         assert value.is_contiguous()
         assert torch.equal(value, before[name])
@@ -427,6 +473,14 @@ def test_teachers_weights_lie_as_their_networks_take_them(make: Callable[[], nn.
     assert teachers.networks[0].get_parameter("one.weight").is_contiguous() is not laid_out
     with torch.no_grad():
         torch.testing.assert_close(teachers(X), expected)
+
+
+def test_teachers_that_keep_their_layout_keep_each_parameters() -> None:
+    teachers = of(OneOfManyGiven)
+    before = strides_of(teachers)
+    lay_out_unless_seen(teachers, X)
+    assert strides_of(teachers) == before
+    assert teachers.networks[0].get_parameter("one.weight").is_contiguous()
 
 
 @pytest.mark.parametrize("fast", [True, False])

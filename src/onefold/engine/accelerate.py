@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from onefold.engine.alike import STEADY, close, fill_zeros, gradient, likeness, lost_gradients
 from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
 from onefold.engine.distributed.world import ALONE, World
-from onefold.engine.layout import INNERMOST, innermost, lay_out, layout_of
+from onefold.engine.layout import INNERMOST, innermost, lay_out, restore, strides_of
 from onefold.ensemble import Teachers
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.fold_norms import fold_pairs, foldable
@@ -59,7 +59,7 @@ def fast_teachers(
 def lay_out_unless_seen(teachers: Teachers, x: Tensor) -> None:
     """Converts the teachers' weights to channels-last, unless outputs change or fail: activations may lose the format
     on the way through a network, and channels-last weights bring it back."""
-    before = layout_of(teachers)
+    before = strides_of(teachers)
     with tf32(False):
         expected = answers(teachers, x)
         lay_out(teachers)
@@ -68,7 +68,7 @@ def lay_out_unless_seen(teachers: Teachers, x: Tensor) -> None:
         except Exception:  # code that depends on the memory format may raise anything
             same = False
     if not same:
-        lay_out(teachers, before)
+        restore(teachers, before)
 
 
 def fold_all(teachers: Teachers, given: Teachers, x: Tensor, say: Callable[[str], None]) -> None:

@@ -80,7 +80,8 @@ def conducting(
         pack(training.state_dict())  # fails now, not at the first checkpoint, if the state cannot be stored
         if world.first(lambda: found_or_begun(run, recipe, about, job.device, COPIES * size_of(training.student))):
             progress.message(f"{run.path} is finished; nothing was changed")
-            return finished_result(run, job.method, served_network(job.method, training.student, job.net), world)
+            network = served_network(job.method, training.student, training.strides)
+            return finished_result(run, job.method, network, world)
         per_step = training.train.examples / len(training.train)
         writes = world.rank == 0
         with (

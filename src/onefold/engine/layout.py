@@ -7,12 +7,13 @@ format: `x.view(len(x), -1)` after a convolution is an error in channels-last. S
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from onefold.engine.alike import close, fill_zeros
 from onefold.engine.device import seeded
@@ -26,6 +27,7 @@ from onefold.methods import AnyStudent
 OUTERMOST, INNERMOST = torch.contiguous_format, torch.channels_last
 SLOWER = (nn.InstanceNorm2d, nn.LocalResponseNorm)  # layers that are slower in channels-last on a CPU
 
+Strides = dict[str, tuple[int, ...]]  # of the convolution weights, by name
 TakeStep = Callable[[Any, torch.memory_format], object]  # runs a training step with a copy of the student
 
 
@@ -34,17 +36,30 @@ def innermost(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=INNERMOST) if x.dim() == 4 else x
 
 
-def lay_out(module: nn.Module, layout: torch.memory_format = INNERMOST) -> None:
-    """Converts convolution weights, in place, to channels-last or back to contiguous."""
-    for parameter in module.parameters():
-        if parameter.dim() == 4:
-            parameter.data = parameter.data.contiguous(memory_format=layout)
+def convolutional(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """The 4-dimensional parameters by name. Those of a lazy layer that was never run have no shape yet."""
+    for name, parameter in module.named_parameters():
+        if not isinstance(parameter, UninitializedParameter) and parameter.dim() == 4:
+            yield name, parameter
 
 
-def layout_of(module: nn.Module) -> torch.memory_format:
-    """The memory format of a network's convolution weights."""
-    images = [p for p in module.parameters() if p.dim() == 4 and not p.is_contiguous()]
-    return INNERMOST if any(p.is_contiguous(memory_format=INNERMOST) for p in images) else OUTERMOST
+def lay_out(module: nn.Module) -> None:
+    """Converts convolution weights, in place, to channels-last."""
+    for _, parameter in convolutional(module):
+        parameter.data = parameter.data.contiguous(memory_format=INNERMOST)
+
+
+def strides_of(module: nn.Module) -> Strides:
+    """The strides of the convolution weights, as a copy of the network has them."""
+    return {name: torch.empty_like(p, device="meta").stride() for name, p in convolutional(module)}
+
+
+def restore(module: nn.Module, strides: Strides) -> None:
+    """Gives convolution weights their recorded strides back, in place; without a record they become contiguous."""
+    for name, p in convolutional(module):
+        wanted = strides.get(name, torch.empty(p.shape, device="meta").stride())
+        if p.stride() != wanted:
+            p.data = torch.empty_strided(p.shape, wanted, dtype=p.dtype, device=p.device).copy_(p.data)
 
 
 def layout_for(
@@ -63,7 +78,7 @@ def layout_for(
     """
     own = teachers.own if isinstance(teachers, SpreadTeachers) else teachers
     networks = [] if own is None else list(own.networks)[: 1 if own.alike else None]
-    convolving = any(p.dim() == 4 for network in (student, *networks) for p in network.parameters())
+    convolving = any(True for network in (student, *networks) for _ in convolutional(network))
     if not any(world.collected(convolving)):
         return OUTERMOST
     if x.device.type == "cpu" and any(isinstance(module, SLOWER) for module in student.modules()):
@@ -130,7 +145,7 @@ def drawn(network: Callable[[Tensor], Tensor], x: Tensor, seed: int = 0) -> Tens
 
 
 def of_step(other: AnyStudent, take: TakeStep, layout: torch.memory_format) -> bool:
-    lay_out(other, layout)
+    lay_out(other) if layout is INNERMOST else restore(other, {})
     other.zero_grad()  # gradients of an earlier trial have that trial's memory format
     take(other.train(), layout)
     return True

@@ -16,7 +16,7 @@ from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.evaluate import answers_of_all, metrics_of
 from onefold.engine.keeping.checkpoint import load_network, save_network, weights_hash
 from onefold.engine.keeping.keeper import Keeper
-from onefold.engine.layout import OUTERMOST, lay_out, layout_of
+from onefold.engine.layout import Strides, restore, strides_of
 from onefold.engine.loop import Position
 from onefold.engine.measure.store import Measurements, fingerprint
 from onefold.engine.training import Training
@@ -48,14 +48,15 @@ class Result:
     predict: Prediction = log_mean_probabilities
 
 
-def served_network(method: Method, student: AnyStudent, given: nn.Module | None = None) -> nn.Module:
-    """The module that is deployed: an ordinary network, or a student with members. Its weights have the memory format
-    of the `given` network, or else are contiguous, as other libraries need them to write them to a file."""
+def served_network(method: Method, student: AnyStudent, strides: Strides | None = None) -> nn.Module:
+    """The module that is deployed: an ordinary network, or a student with members. Its convolution weights have the
+    `strides` recorded before training; by default the student was not trained, and they stay as they are."""
     served = method.serve(student)
     inner = served.net if isinstance(served, Plain) else served
     assert isinstance(inner, nn.Module), "what is served has weights"
     network = copy.deepcopy(inner).eval()
-    lay_out(network, OUTERMOST if given is None else layout_of(given))
+    before = strides_of(student.net) if strides is None else strides
+    restore(network.net if isinstance(network, BatchEnsemble) else network, before)
     return network
 
 
@@ -64,7 +65,7 @@ def finish(training: Training, at: Position, keeper: Keeper) -> Result:
     if at.best is not None:
         keeper.load_best(at.best.step, training.evaluated)
     method, world = training.job.method, training.job.world
-    served, network = method.serve(training.evaluated), served_network(method, training.evaluated, training.job.net)
+    served, network = method.serve(training.evaluated), served_network(method, training.evaluated, training.strides)
     splits: dict[str, tuple[Tensor, Tensor]] = {}  # filled in the first process only
     for split, loader in {"val": training.val, "test": training.test}.items():
         found = None if loader is None else answers_of_all(served, method.predict, loader, world)

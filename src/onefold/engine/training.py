@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.diversity import DiversityLog, diversity_log
-from onefold.engine.layout import INNERMOST, OUTERMOST, innermost, lay_out, layout_for
+from onefold.engine.layout import INNERMOST, OUTERMOST, Strides, innermost, lay_out, layout_for, strides_of
 from onefold.engine.optim.ema import MovingAverage
 from onefold.engine.optim.factories import (
     OptimizerFactory,
@@ -85,6 +85,8 @@ class Training:
     val: Loader | None
     test: Loader | None
     diversity: DiversityLog | None = None
+    strides: Strides = field(default_factory=dict)
+    """the strides that the network's convolution weights had before training"""
 
     def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's part of every batch of an epoch, starting at step `first`."""
@@ -163,6 +165,7 @@ def prepare(job: Job) -> Training:
             optimizer_for(other, settings, job.optimizer, unsaid=job.unsaid).step()
 
     layout = layout_for(student, job.teachers, x, one_step, job.say, job.world) if settings.fast else OUTERMOST
+    strides = strides_of(student.net)
     if layout is INNERMOST:
         lay_out(student)
     network_draws = job.world.size > 1 and draws_by_itself(student, x)
@@ -211,7 +214,7 @@ def prepare(job: Job) -> Training:
     common, own = draw_seed("steps", settings.seed, 0), draw_seed("networks", settings.seed, job.world.rank)
     job.world.seed(common, own, job.device, network_draws)
     watched = diversity_log(job, student, train.examples)
-    return Training(job, classes, student, step, optimizer, schedule, ema, train, val, test, watched)
+    return Training(job, classes, student, step, optimizer, schedule, ema, train, val, test, watched, strides)
 
 
 def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:
