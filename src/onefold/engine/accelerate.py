@@ -10,7 +10,18 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from onefold.engine.alike import STEADY, close, fill_zeros, gradient, likeness, lost_gradients
+from onefold.engine.alike import (
+    ALIKE,
+    EQUAL,
+    STEADY,
+    close,
+    empty,
+    fill_zeros,
+    finite,
+    gradient,
+    likeness,
+    lost_gradients,
+)
 from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.layout import INNERMOST, innermost, lay_out, restore, strides_of
@@ -22,9 +33,6 @@ from onefold.fast.tf32 import tf32
 from onefold.methods import AnyStudent
 
 APART = 0.1  # largest allowed difference of outputs, relative to the largest output: what bf16 rounding can cause
-# Smallest allowed cosine between the gradients of the plain and the rewritten network on a few examples:
-ALIKE = 0.9  # in bf16, where the two round differently
-EQUAL = 0.99  # in float32, where only the order of summation differs
 
 T = TypeVar("T")
 
@@ -135,9 +143,14 @@ def check_gradients(before: AnyStudent, after: AnyStudent, x: Tensor, precision:
     The comparison is in bf16 for networks whose gradient survives that rounding. In others, such as a deep ResNet with
     its initial weights, even two ways of rounding give gradients with little in common; these are compared in float32.
     """
-    fill_zeros(before, after)
+    filled = fill_zeros(before, after)
     with tf32(False):
         exact = rounded = gradient(before, x, "float32")
+        if not finite(exact):
+            empty(filled)
+            exact = rounded = gradient(before, x, "float32")
+        if not finite(exact):
+            raise ValueError("its gradients are not finite and cannot be compared")
         if precision == "bf16":
             rounded = gradient(before, x, precision)
             if likeness(rounded, exact) < STEADY:

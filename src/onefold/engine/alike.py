@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from onefold.methods import AnyStudent
 
 APART = 1e-3  # largest allowed difference of outputs in full precision, relative to the largest output
 NOISE = 0.1  # standard deviation of the noise that replaces zeros
 STEADY = 0.95  # cosine between a network's float32 and bf16 gradients above which rounding does not matter
+# Smallest allowed cosine between gradients that should be the same, on a few examples:
+ALIKE = 0.9  # in bf16, where the two round differently
+EQUAL = 0.99  # in float32, where only the order of summation differs
+TINY = 1e-300  # keeps a quotient of zeros from being none
 HALF = 0.5  # smallest cosine, and ratio of lengths, for one parameter: rounding alone stays far above it
 NOTHING = 1e-3  # share of the longest parameter gradient below which a gradient may be rounding alone
 
@@ -23,15 +30,37 @@ def close(found: Tensor, expected: Tensor, net: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def fill_zeros(*copies: nn.Module) -> None:
-    """Replaces all-zero parameters by noise, the same in all copies of a network that are compared: a head initialized
-    to zero, for example, would hide whatever the layers before it compute."""
+def fill_zeros(*copies: nn.Module) -> list[nn.Parameter]:
+    """Replaces all-zero parameters by noise, the same in all copies of a network that are compared, and returns them: a
+    head initialized to zero, for example, would hide whatever the layers before it compute."""
     draws = torch.Generator().manual_seed(0)
+    filled: list[nn.Parameter] = []
     for first, *others in zip(*(copy.parameters() for copy in copies), strict=True):
-        if first.is_floating_point() and not first.any():
+        if not isinstance(first, UninitializedParameter) and first.is_floating_point() and not first.any():
             first.copy_(NOISE * torch.randn(first.shape, generator=draws))
             for other in others:
                 other.copy_(first)
+            filled += [first, *others]
+    return filled
+
+
+@torch.no_grad()
+def empty(filled: list[nn.Parameter]) -> None:
+    """Takes `fill_zeros` back: some parameters allow no noise, such as the argument of a square root."""
+    for parameter in filled:
+        parameter.zero_()
+    filled.clear()
+
+
+def finite(found: Gradients) -> bool:
+    return all(bool(value.isfinite().all()) for value in found.values())
+
+
+def same_gradients(found: Gradients, exact: Gradients, net: nn.Module) -> bool:
+    """Whether two gradients differ by no more than another order of summation can cause in the network's precision."""
+    if any(p.dtype in (torch.bfloat16, torch.float16) for p in net.parameters()):
+        return likeness(found, exact) > ALIKE
+    return likeness(found, exact) > EQUAL and not lost_gradients(found, exact, exact)
 
 
 def lost_gradients(found: Gradients, exact: Gradients, rounded: Gradients) -> list[str]:
@@ -54,11 +83,19 @@ def gradient(student: AnyStudent, x: Tensor, precision: str) -> Gradients:
         torch.manual_seed(0)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
             student.train()(x).float().square().mean().backward()
-    gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in student.named_parameters()}
-    return {name: g.contiguous().flatten().double() for name, g in gradients.items()}
+    held = {n: p for n, p in student.named_parameters() if not isinstance(p, UninitializedParameter)}
+    return {n: flat(torch.zeros_like(p) if p.grad is None else p.grad) for n, p in held.items()}
+
+
+def flat(g: Tensor) -> Tensor:
+    """Its real numbers in the order of the indices, whatever its memory format."""
+    g = g.to_dense() if g.layout is not torch.strided else g
+    return (torch.view_as_real(g) if g.is_complex() else g).flatten()
 
 
 def likeness(one: Gradients, other: Gradients) -> float:
-    """The cosine similarity of two gradients, over all parameters together."""
-    mine, theirs = (torch.cat([gradients[name] for name in other]) for gradients in (one, other))
-    return float(torch.nn.functional.cosine_similarity(mine, theirs, dim=0))
+    """The cosine similarity of two gradients, over all parameters together; one if both are zero."""
+    pairs = ((one[name].double(), g.double()) for name, g in other.items())
+    sums = torch.stack([torch.stack([a @ b, a @ a, b @ b]) for a, b in pairs]).sum(0)
+    product, mine, theirs = sums.tolist()
+    return 1.0 if mine == theirs == 0 else product / max(math.sqrt(mine) * math.sqrt(theirs), TINY)
