@@ -55,60 +55,85 @@ def train_teachers(
     nothing is removed.
     """
     check_log(log, folder)
-    chosen = list(range(recipe.members)) if members is None else list(members)
-    for m in chosen:
-        if isinstance(m, bool) or not isinstance(m, int) or not 0 <= m < recipe.members:
-            raise ValueError(f"members: expected numbers from 0 to {recipe.members - 1}, got {m!r}")
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise ValueError(f"members: expected different teachers, at least one, got {chosen}")
+    chosen = numbers(recipe, members)
     world = world_here()
     progress = listening(progress, world.rank)
     runs = {m: RunFolder(Path(folder) / f"teacher-{m}") for m in chosen}
     done = {m: found(run, recipe, {"kind": "teacher", "member": m}, progress, world) for m, run in runs.items()}
     todo = [m for m in chosen if done[m] is None]
     apart, sentence = by_members(recipe.parallel.mode, todo, world)
-    if not todo:
-        return [result for result in done.values() if result is not None]
-    world.first(lambda: check_places(runs.values()))
-    if sentence:
-        progress.message(sentence)
-    source = loaded(recipe, world) if source is None else source
-    for beside in map(RunFolder, sorted(Path(folder).glob("teacher-*"))):
-        if beside.started:
-            check_content(beside, recipe.data.source, source)
-    device = device_here(recipe.device, world)
-    net, _ = network_of(described(recipe, source) | {"classes": len(source.classes)})
-    if world.rank == 0:
-        one = COPIES * size_of(net)
-        check_room(Path(folder), one * len(todo), f"{len(todo)} teachers need" if len(todo) > 1 else "a teacher needs")
-        if not any(run.started for run in runs.values()) and (note := seed_note(recipe, source, device)) is not None:
-            noting(progress)(note)
-    own = todo[world.rank :: world.size] if apart else todo
-    most = side_by_side(recipe, source, device, student=False) if apart or world.size == 1 else 1
-    together = most > 1 and len(own) > 1
-    if together:
-        many = f", {most} at a time" if most < len(own) else ""
-        progress.message(f"teachers {', '.join(map(str, own))} are trained side by side on {device}{many}")
-    elif len(own) > 1 and device.type == "cuda":
-        progress.message(f"teachers {', '.join(map(str, own))} are trained on {device} {ONE_BY_ONE}")
-    shared = Together(progress)
-    going = {}
-    for place, m in enumerate(own):
-        said = shared.of(place, f"teacher {m}") if together else progress
-        run = teaching(recipe, runs[m], m, source, device, ALONE if apart else world, said, log)
-        going[m] = shared.following(place, run) if together else run
-    if together:
-        done |= dict(zip(going, abreast(list(going.values()), device, most, shared.failed), strict=True))
-    else:
-        for place, m in enumerate(own, 1):
-            progress.message(f"teacher {m} ({place} of {len(own)})")
-            done[m] = alone(going[m], device)
-    if apart:
-        world.wait()
-        # Loaded into copies of the network made at the start: the user's file may have been edited since.
-        method = method_named("supervised")
-        done |= {m: finished_result(runs[m], method, copy.deepcopy(net), world) for m in todo}
+    if todo:
+        world.first(lambda: check_places(runs.values()))
+        if sentence:
+            progress.message(sentence)
+        source = loaded(recipe, world) if source is None else source
+        check_beside(folder, recipe, source)
+        device = device_here(recipe.device, world)
+        net, _ = network_of(described(recipe, source) | {"classes": len(source.classes)})
+        if world.rank == 0:
+            one = COPIES * size_of(net)
+            check_room(Path(folder), one * len(todo), f"{len(todo)} teachers need" if todo[1:] else "a teacher needs")
+            if not any(run.started for run in runs.values()) and (note := seed_note(recipe, source, device)):
+                noting(progress)(note)
+        own = {m: runs[m] for m in (todo[world.rank :: world.size] if apart else todo)}
+        done |= trained(recipe, own, source, device, ALONE if apart else world, progress, log)
+        if apart:
+            world.wait()
+            # Loaded into copies of the network made at the start: the user's file may have been edited since.
+            method = method_named("supervised")
+            done |= {m: finished_result(runs[m], method, copy.deepcopy(net), world) for m in todo}
     return [result for result in done.values() if result is not None]
+
+
+def numbers(recipe: Recipe, members: Sequence[int] | None) -> list[int]:
+    """Which teachers are to be trained."""
+    chosen = list(range(recipe.members)) if members is None else list(members)
+    for m in chosen:
+        if isinstance(m, bool) or not isinstance(m, int) or not 0 <= m < recipe.members:
+            raise ValueError(f"members: expected numbers from 0 to {recipe.members - 1}, got {m!r}")
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(f"members: expected different teachers, at least one, got {chosen}")
+    return chosen
+
+
+def check_beside(folder: Path | str, recipe: Recipe, source: Source) -> None:
+    """Refuses data other than those of the teachers that are in the folder already."""
+    for run in map(RunFolder, sorted(Path(folder).glob("teacher-*"))):
+        if run.started:
+            check_content(run, recipe.data.source, source)
+
+
+def trained(
+    recipe: Recipe,
+    runs: dict[int, RunFolder],
+    source: Source,
+    device: torch.device,
+    world: World,
+    progress: Progress,
+    log: str | None,
+) -> dict[int, Result]:
+    """Trains this process's teachers: side by side if that is faster on the device, otherwise one after the other."""
+    names = ", ".join(map(str, runs))
+    most = side_by_side(recipe, source, device, student=False) if world.size == 1 else 1
+    together = most > 1 and len(runs) > 1
+    if together:
+        many = f", {most} at a time" if most < len(runs) else ""
+        progress.message(f"teachers {names} are trained side by side on {device}{many}")
+    elif len(runs) > 1 and device.type == "cuda":
+        progress.message(f"teachers {names} are trained on {device} {ONE_BY_ONE}")
+    shared = Together(progress)
+    going = []  # with their networks, which are all made now: a user's file may be edited later
+    for place, (m, run) in enumerate(runs.items()):
+        own = shared.of(place, f"teacher {m}") if together else progress
+        steps = teaching(recipe, run, m, source, device, world, own, log)
+        going.append(shared.following(place, steps) if together else steps)
+    if together:
+        return dict(zip(runs, abreast(going, device, most, shared.failed), strict=True))
+    results = {}
+    for place, (m, steps) in enumerate(zip(runs, going, strict=True), 1):
+        progress.message(f"teacher {m} ({place} of {len(runs)})")
+        results[m] = alone(steps, device)
+    return results
 
 
 def seed_note(recipe: Recipe, source: Source, device: torch.device) -> str | None:
