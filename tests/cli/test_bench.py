@@ -25,7 +25,7 @@ def test_networks_stand_in_titles_and_steps_in_a_line_or_two(width: int) -> None
         for table in tables_of(rows, width):
             Console(file=file, width=width).print(table)
         lines = file.getvalue().splitlines()
-    assert [line.strip() for line in lines if "wrn" in line] == ["wrn28x1, batches of 128", "wrn28x4, batches of 128"]
+    assert [line.strip() for line in lines if "wrn" in line] == ["wrn28x1, batch size 128", "wrn28x4, batch size 128"]
     assert max(map(len, lines)) <= width
     numbers = [line for line in lines if "737.49" in line]
     assert len(numbers) == 8

@@ -39,7 +39,7 @@ def test_train_distill_evaluate_report(teachers: Path, tmp_path: Path, capsys: C
     capsys.readouterr()
     assert main(["distill", "digits", *QUICK, "--teachers", str(teachers), "--out", str(student)]) == 0
     told = capsys.readouterr()
-    assert "a step     teachers 4 forward and 1 backward; student 4 forward and 3 backward passes" in told.err
+    assert "per step   teachers 4 forward and 1 backward; student 4 forward and 3 backward passes" in told.err
     assert f"next: onefold report {teachers} {student}" in told.err
     metrics = json.loads((student / "result.json").read_text())["metrics"]
     assert f"{metrics['nll']:.4f}" in told.out
@@ -80,11 +80,11 @@ def test_a_student_is_compared_with_a_single_teacher(
     told = capsys.readouterr()
     (row,) = [line for line in told.out.splitlines() if "one teacher, mean" in line]
     assert all(number in row for number in (f"{100 * acc:.2f}", f"{nll:.4f}", "0.1050"))
-    lines = [line for line in told.err.splitlines() if "kd is worse than one teacher in the mean" in line]
+    lines = [line for line in told.err.splitlines() if "kd is worse than the average single teacher" in line]
     assert len(lines) == worse
     if worse:
         metrics = json.loads((student / "result.json").read_text())["metrics"]
-        expected = f"({100 * metrics['acc']:.2f}% beside 100.00%) and in NLL ({metrics['nll']:.4f} beside 0.0000)"
+        expected = f"({100 * metrics['acc']:.2f}% vs. 100.00%) and in NLL ({metrics['nll']:.4f} vs. 0.0000)"
         assert expected in " ".join(told.err.split())
 
 
@@ -114,7 +114,7 @@ def test_one_teacher_is_trained_and_the_next_command_is_one_that_works(tmp_path:
     words = [*QUICK[:-1], "1", "--out", str(tmp_path / "teachers")]
     assert main(["train", "digits", *words]) == 0
     told = capsys.readouterr().err
-    assert "the student's perturbation is left out: 'tdiv-sdiv' needs more teachers than 1" in told
+    assert "the student gets no perturbation: 'tdiv-sdiv' needs more teachers than 1" in told
     (line,) = [line for line in told.splitlines() if line.startswith("next: ")]
     assert main(shlex.split(line)[2:]) == 0  # beside its teachers, which have been given a place
     assert json.loads((tmp_path / "student" / "run.json").read_text())["perturbation"] == "none"
@@ -146,7 +146,7 @@ def test_a_folder_of_teachers_grows_and_a_student_may_have_fewer(tmp_path: Path,
     assert (folder / "teacher-0" / "result.json").stat().st_mtime_ns == before
     assert main([*words, "2", "--out", str(folder)]) == 0
     told = capsys.readouterr().err
-    assert "teacher-2 is there, too, and left alone" in told
+    assert "the folder also has teacher-2, left unchanged" in told
     assert (folder / "teacher-2" / "result.json").exists()
     (line,) = [line for line in told.splitlines() if line.startswith("next: ")]
     assert main(shlex.split(line)[2:]) == 0  # beside its teachers, which have been given a place
@@ -170,7 +170,7 @@ def test_teachers_without_the_first_are_not_called_so(tmp_path: Path, capsys: Ca
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "some")]) == 0
     told = capsys.readouterr()
-    assert f"{tmp_path}/some has no teacher-0: its row is of teacher-1, teacher-2 alone" in told.err
+    assert f"{tmp_path}/some has no teacher-0, so its row is the ensemble of only teacher-1, teacher-2" in told.err
     assert "DE-" not in told.out
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0
     assert f"{tmp_path}/some: no ensemble: teacher-0 is missing\n" in capsys.readouterr().err

@@ -33,7 +33,7 @@ def test_a_signal_outside_of_training_is_answered_too(
             patch.setattr(place, interrupted)
             assert main(words) == 130
         told = capsys.readouterr().err
-        assert "onefold: interrupted; the same command goes on from the last checkpoint\n" in told
+        assert "onefold: interrupted; run the same command again to resume from the last checkpoint\n" in told
         assert "Traceback" not in told
     signal.signal(signal.SIGINT, ignored)
     assert signal.getsignal(signal.SIGTERM) == before
@@ -76,8 +76,8 @@ def test_ctrl_c_while_modules_load_ends_the_program_and_is_handled_again_afterwa
     ("words", "said"),
     [
         (["plan", "digits"], "interrupted\n"),
-        (["evaluate", "runs"], "interrupted; the same command measures what is missing\n"),
-        (["demo"], "interrupted; the same command goes on from the last checkpoint\n"),
+        (["evaluate", "runs"], "interrupted; run the same command again to measure the rest\n"),
+        (["demo"], "interrupted; run the same command again to resume from the last checkpoint\n"),
     ],
 )
 def test_only_what_has_checkpoints_speaks_of_them(

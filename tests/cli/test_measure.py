@@ -107,7 +107,7 @@ def check_what_is_told(student: Path, out: str, err: str) -> None:
     for row in read(student, "costs")["inference"]:
         assert row["what"] != "collapsed" or three_figures(row["ms_per_image"]) & {*out.split()}
     assert f"{line['average']['test']['nll']:.4f}" in out
-    said = health["warning"] or "averaging the members does not hurt, on the test split"
+    said = health["warning"] or "averaging the members does not hurt on the test split"
     assert f"LatentBE + TDiv-SDiv: {said}\n" in err
 
 
@@ -124,7 +124,7 @@ def test_only_what_was_asked_for_is_shown(
     path = student / "measurements" / "health.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"warning": warning}))
     assert main(["evaluate", str(student), "--health"]) == 0
-    said = warning or "averaging the members does not hurt, on the test split"
+    said = warning or "averaging the members does not hurt on the test split"
     assert f"LatentBE + TDiv-SDiv: {said}\n" in capsys.readouterr().err
     assert main(["evaluate", str(student)]) == 0
     assert "Averaging" not in capsys.readouterr().out
@@ -152,7 +152,7 @@ def test_runs_together(
         shutil.rmtree(run / "measurements")
     words = ["evaluate", str(one), str(two), "--corruptions", "--device", "cpu"]
     assert main(words) == 130
-    assert "onefold: interrupted; the same command measures what is missing\n" in capsys.readouterr().err
+    assert "onefold: interrupted; run the same command again to measure the rest\n" in capsys.readouterr().err
     assert main(words) == 0
     told = capsys.readouterr().err
     assert made == ["fog", "contrast", "contrast"]
@@ -196,7 +196,7 @@ def test_sets_of_other_images() -> None:
     [
         (["--ood", "a=svhn", "--ood", "a=digits"], "--ood: expected different names, got 'a' twice"),
         (["--ood", "=svhn"], "--ood: expected NAME=SPEC"),
-        (["--corruptions", "--corrupted", "x"], "--corrupted: expected either published images or --corruptions"),
+        (["--corruptions", "--corrupted", "x"], "--corrupted: expected either a folder of published images or --corr"),
         (["--corrupted", "no/where"], "corrupted: expected a folder such as CIFAR-10-C"),
         (["--images", "1"], "images: expected at least 2, got 1"),
         (["--device", "abacus"], "device: expected auto, cpu, cuda"),

@@ -30,12 +30,12 @@ Refused = Callable[[Sequence[str]], str]
     ("words", "sentence"),
     [
         (["trian", "cifar10"], "there is no verb 'trian'; did you mean 'train'?"),
-        (["fly"], "there is no verb 'fly'; there are demo, train, distill, evaluate, report, reproduce"),
+        (["fly"], "there is no verb 'fly'; the verbs are demo, train, distill, evaluate, report, reproduce"),
         ([*CIFAR, "--optim.lrr", "1"], "there is no flag --optim.lrr; did you mean --optim.lr?"),
         ([*CIFAR, "--optim.lrr=1"], "there is no flag --optim.lrr; did you mean --optim.lr?"),
         ([*CIFAR, "--lr", "1"], "there is no flag --lr; did you mean --optim.lr?"),
         ([*CIFAR, "--temprature", "1"], "there is no flag --temprature; did you mean --distill.temperature?"),
-        ([*CIFAR, "--zzzzz"], "there is no flag --zzzzz; 'onefold train --help' shows all of them"),
+        ([*CIFAR, "--zzzzz"], "there is no flag --zzzzz; 'onefold train --help' shows all flags"),
         (["distill", "cifar10", "--teachers", "x", "--members", "2"], "there is no flag --members; did you mean --rec"),
         ([*CIFAR, "--optim.lr", "fast"], "--optim.lr: expected a number, got 'fast'"),
         ([*CIFAR, "--epochs", "1.5"], "--epochs: expected a whole number, got '1.5'"),
@@ -44,15 +44,19 @@ Refused = Callable[[Sequence[str]], str]
         ([*CIFAR, "--epochs", "--seed", "1"], "--epochs: expected a whole number, got nothing"),
         ([*CIFAR, "--optim.clip", "much"], "--optim.clip: expected a number or None, got 'much'"),
         ([*CIFAR, "--precision", "fp16"], "--precision: expected auto, float32 or bf16, got 'fp16'"),
-        ([*CIFAR, "--data.augment", "False"], "--data.augment takes no value, got 'False'; write --data.no-augment"),
-        ([*CIFAR, "cifar100"], "'cifar100' is not expected here; 'onefold train --help' shows what is"),
+        (
+            [*CIFAR, "--data.augment", "False"],
+            "--data.augment takes no value, got 'False'; to turn it off, write --data.no-augment",
+        ),
+        ([*CIFAR, "cifar100"], "unexpected argument 'cifar100'; 'onefold train --help' shows what is accepted"),
         (["train"], "train needs a recipe, one of digits, cifar10,"),
         (["train", "cifar11"], "recipe: there is no 'cifar11'; did you mean 'cifar10'?"),
         (
             ["train", "npz:mine.npz", "--network", "mlp"],
-            "recipe: expected a name, got data, 'npz:mine.npz', which go with any recipe: onefold train cifar10 --data",
+            "recipe: expected a recipe's name, got the data source 'npz:mine.npz'; give it to any recipe: "
+            "onefold train cifar10 --data.source npz:mine.npz",
         ),
-        ([*CIFAR, "--data", "npz:mine.npz"], "there is no flag --data; there are --data.source, --data.root, --data."),
+        ([*CIFAR, "--data", "npz:mine.npz"], "there is no flag --data; use one of --data.source, --data.root, --data."),
         (["evaluate", "src"], "src is not a finished run, and holds no teachers; give the folder of a run"),
         (["distill", "cifar10"], "distill needs --teachers; for example: onefold distill cifar10 --teachers"),
         (
@@ -69,7 +73,7 @@ Refused = Callable[[Sequence[str]], str]
         ([*CIFAR, "--distill.method", "latentb"], "method: there is no 'latentb'; did you mean 'latentbe'?"),
         ([*CIFAR, "--distill.method", "kd"], "perturbation: 'tdiv-sdiv' needs a student with members, and 'kd' trains"),
         ([*CIFAR, "--members", "4"], "--members: expected teachers from 0 to 3, got '4'; --recipe.members changes how"),
-        ([*CIFAR, "--members", "first"], "--members: expected numbers of teachers such as 2,3, got 'first'"),
+        ([*CIFAR, "--members", "first"], "--members: expected the teachers' numbers such as 2,3, got 'first'"),
         ([*CIFAR, "--device", "abacus"], "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
         (["train", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
         (
@@ -86,9 +90,9 @@ Refused = Callable[[Sequence[str]], str]
             "optim.warmup_epochs: expected at most the 2 epochs, got 5; use --optim.warmup-epo",
         ),
         (["train", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
-        (["evaluate"], "evaluate needs the folder of a run; for example: onefold evaluate"),
-        (["evaluate", "no/where"], "no/where: there is no such folder; give the folder of a run"),
-        (["report"], "report needs the folder of a run; for example: onefold report"),
+        (["evaluate"], "evaluate needs a run folder; for example: onefold evaluate"),
+        (["evaluate", "no/where"], "no/where: there is no such folder; give a run folder"),
+        (["report"], "report needs a run folder; for example: onefold report"),
         (["report", "no/where"], "no/where: there is no such folder; give the folder of a run"),
         (["demo", "--seeds", "0"], "--seeds: expected at least 1, got 0"),
         (["demo", "--seeds", "few"], "--seeds: expected a whole number, got 'few'"),
@@ -101,7 +105,7 @@ Refused = Callable[[Sequence[str]], str]
         (["bench", "--batch", "1"], "--batch: expected at least 2, got 1"),
         (["bench", "--device", "abacus"], "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
         (["bench", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
-        (["bench", "--out", "no/where.json"], "--out: expected a file in a folder that is there, got no/where.json"),
+        (["bench", "--out", "no/where.json"], "--out: expected a file in an existing folder, got no/where.json"),
         (["plan"], "plan needs a recipe, one of digits, cifar10,"),
         (["plan", "cifar11"], "recipe: there is no 'cifar11'; did you mean 'cifar10'?"),
         (["plan", "digits", "--seconds", "0"], "--seconds: expected more than 0 and at most 600, got 0"),
@@ -113,7 +117,7 @@ Refused = Callable[[Sequence[str]], str]
         ),
         (["plan", "digits", "--data.source", "cifra10"], "data: expected cifar10, cifar100, "),
         (["plan", "digits", "--synthetic"], "--synthetic: expected one of cifar10,"),
-        (["plan", "digits", "--out", "."], "--out: expected a file in a folder that is there, got ."),
+        (["plan", "digits", "--out", "."], "--out: expected a file in an existing folder, got ."),
     ],
 )
 def test_a_mistake_is_answered_in_one_sentence(words: list[str], sentence: str, refused: Refused) -> None:
@@ -178,7 +182,7 @@ def test_teachers_and_their_student_do_not_share_a_folder(teachers: Path, tmp_pa
         "is the folder of the teachers; choose another one for the student"
     )
     student = shutil.copytree(teachers / "teacher-0", tmp_path / "student")
-    assert "is a run itself, and no folder of teachers" in refused(["train", "digits", *QUICK, "--out", str(student)])
+    assert "is a run folder, not a folder of teachers" in refused(["train", "digits", *QUICK, "--out", str(student)])
     assert sorted(teachers.rglob("*")) == before
     assert not (student / "teacher-0").exists()
 
@@ -308,7 +312,7 @@ def test_a_disk_that_fills_up_is_said_to_with_the_file(
         assert main(words) == 2
     told = capsys.readouterr().err
     file = out / "teacher-0" / "predictions" / "val.npz"
-    assert f"onefold: {file}: no space left on device; make room and run the same command again\n" in told
+    assert f"onefold: {file}: no space left on device; free up space and run the command again\n" in told
     assert "Traceback" not in told
     with monkeypatch.context() as patch:
 
@@ -368,7 +372,7 @@ def test_a_traceback_only_with_debug(capsys: Capture) -> None:
 
 
 def test_divergence_and_bugs_are_no_mistakes_of_the_user(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    for error, sentence in ((Diverged("step 3: the loss is nan"), "step 3"), (KeyError("x"), "should not happen")):
+    for error, sentence in ((Diverged("step 3: the loss is nan"), "step 3"), (KeyError("x"), "(unexpected; --debug")):
 
         def fail(*_: Any, error: Exception = error, **__: Any) -> None:
             raise error

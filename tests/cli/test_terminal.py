@@ -24,7 +24,7 @@ def test_names_are_shown_as_they_are(teachers: Path, tmp_path: Path, capsys: Cap
         with io.StringIO() as shown:
             with display(Console(file=shown, width=120, force_terminal=terminal)) as stages:
                 stages.stage("first").message(f"folder{name}")
-                stage = stages.stage(f"looking at folder{name}")
+                stage = stages.stage(f"reading folder{name}")
                 stage.count(1, 3)
                 if isinstance(stages, Bars):
                     stages.bars.refresh()

@@ -371,7 +371,7 @@ def test_how_far_a_row_is(tmp_path: Path) -> None:
     run = RunFolder(tasks[0].run)
     run.begin(to_dict(tasks[0].recipe), {"steps": 100}, {})
     run.log({"step": 40})
-    assert progress(tasks, "seed") == "0 of 4 seeds, 1 begun"
+    assert progress(tasks, "seed") == "0 of 4 seeds, 1 started"
     run.write_json("result.json", {})
     assert progress(tasks, "seed") == "1 of 4 seeds"
     assert progress(tasks[:1], "seed") == "1 of 1 seed"
@@ -388,7 +388,7 @@ def test_how_far_a_row_is(tmp_path: Path) -> None:
         (["cifar10", "--epochs", "0"], "--epochs: expected at least 1, got 0"),
         (["cifar10", "--at-once", "0"], "--at-once: expected at least 1, got 0"),
         (["cifar10", "--minutes", "-1"], "--minutes: expected a positive number, got -1.0"),
-        (["cifar10", "--folders"], "--folders: expected together with --dry-run"),
+        (["cifar10", "--folders"], "--folders: expected only together with --dry-run"),
         (["cifar10", "--seedz", "1"], "there is no flag --seedz; did you mean --seeds?"),
     ],
 )

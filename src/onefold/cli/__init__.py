@@ -78,8 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def interrupted(verb: str) -> str:
     """The message after Ctrl-C; verbs that train can resume from a checkpoint."""
     if verb in ("demo", "train", "distill", "reproduce"):
-        return "interrupted; the same command goes on from the last checkpoint"
-    return "interrupted; the same command measures what is missing" if verb == "evaluate" else "interrupted"
+        return "interrupted; run the same command again to resume from the last checkpoint"
+    return "interrupted; run the same command again to measure the rest" if verb == "evaluate" else "interrupted"
 
 
 def carry_out(request: Request, out: Console) -> None:
@@ -198,7 +198,7 @@ def sentence(error: ValueError | OSError) -> str:
     if error.errno is None or error.strerror != os.strerror(error.errno):
         return error.strerror  # a message of our own
     place = f"{error.filename}: " if error.filename else ""
-    remedy = "make room and run the same command again" if error.errno in FULL else "check the path and its permissions"
+    remedy = "free up space and run the command again" if error.errno in FULL else "check the path and its permissions"
     return f"{place}{error.strerror.lower()}; {remedy}"
 
 
@@ -212,8 +212,8 @@ def ended(error: Exception) -> tuple[str, int]:
     if isinstance(error, Diverged):
         return str(error), FAILED
     if isinstance(error, Lost):
-        return f"{error}; the same command goes on from the last checkpoint", FAILED
-    return f"{type(error).__name__}: {error} (this should not happen; --debug shows where it did)", FAILED
+        return f"{error}; run the same command again to resume from the last checkpoint", FAILED
+    return f"{type(error).__name__}: {error} (unexpected; --debug shows the traceback)", FAILED
 
 
 def passed_on(error: Exception) -> bool:
@@ -240,5 +240,5 @@ def overview() -> str:
         "onefold turns a deep ensemble into one network.\n\n"
         f"usage: onefold VERB ...\n\n{verbs}\n\nExamples:\n{examples}\n\n"
         "'onefold VERB --help' shows the flags of a verb, 'onefold train RECIPE --help' those of a recipe with its "
-        "settings, 'onefold --version' the version."
+        "settings as defaults, 'onefold --version' the version."
     )

@@ -38,7 +38,7 @@ def parse(words: Sequence[str]) -> Request:
     verb, *rest = words
     if verb not in VERBS:
         near = difflib.get_close_matches(verb, VERBS, n=1)
-        offer = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(VERBS)}"
+        offer = f"did you mean '{near[0]}'?" if near else f"the verbs are {', '.join(VERBS)}"
         raise ValueError(f"there is no verb '{verb}'; {offer}")
     kind = VERBS[verb]
     if any(word in HELP for word in rest):
@@ -48,7 +48,7 @@ def parse(words: Sequence[str]) -> Request:
     if isinstance(request, Train | Distill | Plan):
         if request.recipe not in RECIPES and is_source(request.recipe):
             raise ValueError(
-                f"recipe: expected a name, got data, '{request.recipe}', which go with any recipe: "
+                f"recipe: expected a recipe's name, got the data source '{request.recipe}'; give it to any recipe: "
                 f"onefold {verb} cifar10 --data.source {request.recipe}"
             )
         # Now the recipe is known, parse again with its values as the defaults of the flags.
@@ -91,7 +91,7 @@ def base(kind: type[Request], recipe: str | None) -> Request:
 
 def description(kind: type[Request], recipe: str | None) -> str:
     examples = "\n".join(f"  {example}" for example in EXAMPLES[kind])
-    text = f"{kind.__doc__}\n\nExamples:\n{examples}\n\nWith --debug an error shows its traceback."
+    text = f"{kind.__doc__}\n\nExamples:\n{examples}\n\nWith --debug, errors show their traceback."
     if kind in (Train, Distill, Plan) and recipe is None:
         first, other = list(RECIPES)[:2]
         verb = kind.__name__.lower()
@@ -131,7 +131,7 @@ def needed(kind: type[Request], words: Sequence[str]) -> str:
         return (
             f"{verb} needs a table of the paper, one of {', '.join(get_args(Tables))}; for example: {EXAMPLES[kind][0]}"
         )
-    return f"{verb} needs the folder of a run; for example: {EXAMPLES[kind][0]}"
+    return f"{verb} needs a run folder; for example: {EXAMPLES[kind][0]}"
 
 
 def unknown_word(word: str, kind: type[Request], words: Sequence[str]) -> str:
@@ -142,14 +142,14 @@ def unknown_word(word: str, kind: type[Request], words: Sequence[str]) -> str:
         before = words[list(words).index(word) - 1] if word in words[1:] else ""
         flag = flags.get(before.replace("_", "-"))
         if flag is not None and not flag.takes_value:
-            return f"{before} takes no value, got '{word}'; write {switched_off(flag)} for no"
-        return f"'{word}' is not expected here; 'onefold {verb} --help' shows what is"
+            return f"{before} takes no value, got '{word}'; to turn it off, write {switched_off(flag)}"
+        return f"unexpected argument '{word}'; 'onefold {verb} --help' shows what is accepted"
     name = word.partition("=")[0].replace("_", "-")
     group = [flag for flag in flags if flag.startswith(f"{name}.") and not flag.startswith(f"{name}.no-")]
     if group:
-        return f"there is no flag {name}; there are {', '.join(group)}"
+        return f"there is no flag {name}; use one of {', '.join(group)}"
     return f"there is no flag {name}; " + (
-        f"did you mean {near}?" if (near := nearest(name, flags)) else f"'onefold {verb} --help' shows all of them"
+        f"did you mean {near}?" if (near := nearest(name, flags)) else f"'onefold {verb} --help' shows all flags"
     )
 
 

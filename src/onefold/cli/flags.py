@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from tyro.conf import Positional
 
-WORDS = {int: "a whole number", float: "a number", str: "a text"}
+WORDS = {int: "a whole number", float: "a number", str: "text"}
 
 
 @dataclass(frozen=True)
@@ -104,5 +104,5 @@ def expected(type_: Any) -> str:
         if get_origin(each) is Literal:
             parts += [str(value) for value in get_args(each)]
         else:
-            parts.append("None" if each is NoneType else WORDS.get(each, "a text"))
+            parts.append("None" if each is NoneType else WORDS.get(each, "text"))
     return " or ".join([*([", ".join(parts[:-1])] if parts[:-1] else []), *parts[-1:]])

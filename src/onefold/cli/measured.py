@@ -16,7 +16,7 @@ from onefold.report.measurements import Subspace
 from onefold.terminal import say
 
 AUROC = "AUROC"
-PLACES = {0.0: "at a member", 0.5: "halfway", 1.0: "at another"}  # on the line through two members
+PLACES = {0.0: "at one member", 0.5: "halfway", 1.0: "at the other"}  # on the line through two members
 
 
 def show_measured(folders: Sequence[Path], wanted: Wanted, out: Console) -> None:
@@ -94,4 +94,4 @@ def verdict(row: Row) -> list[str]:
     if not checks or warnings:
         return [f"{row.label}: {warning}" for warning in warnings]
     split = SPLITS.get(checks[0].split, checks[0].split)
-    return [f"{row.label}: averaging the members does not hurt, on {split}"]
+    return [f"{row.label}: averaging the members does not hurt on {split}"]

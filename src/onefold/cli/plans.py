@@ -41,7 +41,7 @@ def progress(tasks: Sequence[Task], unit: str) -> str:
     """How many are done, and how many have been started."""
     done = sum(task.finished for task in tasks)
     begun = sum(0 < task.state()[1] < 1 for task in tasks)
-    return f"{done} of {len(tasks)} {unit}{'s' * (len(tasks) > 1)}" + (f", {begun} begun" if begun else "")
+    return f"{done} of {len(tasks)} {unit}{'s' * (len(tasks) > 1)}" + (f", {begun} started" if begun else "")
 
 
 def run_table(tasks: Sequence[Task], measurings: Sequence[Measuring], width: int) -> Table:
@@ -75,6 +75,6 @@ def told(tasks: Sequence[Task]) -> str:
     left = sum(task.passes * (1 - task.state()[1]) for task in tasks)
     done = sum(task.finished for task in tasks)
     return (
-        f"{len(tasks)} runs, {done} of them done; {left:,.0f} of {whole:,} passes left (forward passes of the training "
-        "images through one network; a backward pass counts twice)"
+        f"{len(tasks)} runs, {done} of them done; {left:,.0f} of {whole:,} passes left (a pass is one forward pass of "
+        "all training images through one network; a backward pass counts as two)"
     )

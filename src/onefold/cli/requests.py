@@ -263,7 +263,7 @@ EXAMPLES: dict[type[Request], tuple[str, ...]] = {
     Reproduce: (
         "onefold reproduce cifar10 --dry-run",
         "onefold reproduce cifar10 --rows kd,latentbe,latentbe-tdiv-sdiv --members 4 --download",
-        "onefold reproduce cifar100 --minutes 25  (on a machine that is lent for half an hour; again to go on)",
+        "onefold reproduce cifar100 --minutes 25  (on a machine borrowed for half an hour; run it again to resume)",
     ),
     Export: (
         "onefold export runs/cifar10/seed-0/latentbe-tdiv-sdiv --format onnx",

@@ -85,18 +85,18 @@ def show(found: Table, device: torch.device, out: Console) -> None:
     environment, rates = found.record(device)["environment"], found.rates
     threads = environment["threads"]
     hardware = environment.get("gpu") or f"{environment['processor']}, {threads} thread{'s' if threads > 1 else ''}"
-    say(f"{hardware}; torch {environment['libraries']['torch']}; {found.precision}, the plain version float32")
-    say(f"a large product {rates.flops / 1e12:.3g} TFLOP/s, a large copy {rates.bytes / 1e9:.3g} GB/s")
+    say(f"{hardware}; torch {environment['libraries']['torch']}; {found.precision}, the plain version in float32")
+    say(f"large matrix products: {rates.flops / 1e12:.3g} TFLOP/s, large copies: {rates.bytes / 1e9:.3g} GB/s")
     for table in tables_of(found.rows, out.width):
         out.print(table)
     if any(row.ms < row.floor_ms for row in found.rows):
-        say("below its floor: bytes are counted as if no cache kept them, and these activations fit into one")
+        say("some steps are faster than their floor: it assumes that activations are not cached, but these are")
 
 
 def tables_of(rows: Sequence[Row], width: int) -> Iterator[Grid]:
     """One table for each network and batch size, named in its title: the rows' names are long enough without them."""
     for (network, batch), same in itertools.groupby(rows, key=lambda row: (row.network, row.batch)):
-        title, found = f"{network}, batches of {batch}", list(same)
+        title, found = f"{network}, batch size {batch}", list(same)
         narrow = [heading.replace(" ", "\n") for heading in HEADINGS]
         forms = [(HEADINGS, 1), (narrow, 1), (narrow, 0)]  # the widest one that fits is used
         tables = [table_of(title, found, headings, apart) for headings, apart in forms]
@@ -120,7 +120,7 @@ def file_named(name: str | None) -> Path | None:
         return None
     path = Path(name).expanduser()
     if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f"--out: expected a file in a folder that is there, got {path}")
+        raise ValueError(f"--out: expected a file in an existing folder, got {path}")
     check_file(path, "--out")
     return path
 

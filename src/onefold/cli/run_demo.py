@@ -36,11 +36,11 @@ def run(request: Demo, out: Console) -> None:
         say(repeated(seeds, section))
         for sentence in telling(section):
             say(sentence)
-    say(f"{time.monotonic() - begin:.0f} s in all")
+    say(f"{time.monotonic() - begin:.0f} s in total")
     propose(["onefold", "train", "cifar10", "--download"])
     say(
-        "That trains teachers for larger images, on a GPU if there is one, and ends with the command for their "
-        "student. The page of this demo has every sentence, reliability diagrams and learning curves:"
+        "This trains teachers on larger images, on a GPU if there is one, and then shows the command for their "
+        "student. The demo's results as a page, with all conclusions, reliability diagrams and learning curves:"
     )
     out.print(str(page), markup=False, emoji=False, highlight=False, soft_wrap=True)
 

@@ -61,12 +61,12 @@ def teachers_rows(folder: str, path: Path) -> list[tuple[str, dict[str, float]]]
     names = [teacher.name for teacher in teacher_folders(path)]
     missing = next((name for name in map("teacher-{}".format, range(len(names))) if name not in names), None)
     if missing is not None:
-        say(f"{folder} has no {missing}: its row is of {', '.join(names)} alone")
+        say(f"{folder} has no {missing}, so its row is the ensemble of only {', '.join(names)}")
         return [(folder, metrics)]
     try:
         rows = members(path)
     except ValueError as error:
-        say(f"the ensembles of the first teachers are not stored: {error}")
+        say(f"the ensembles of the first teachers were not saved: {error}")
         rows = []
     return [(f"{folder} DE-{row['members']}", row["metrics"]) for row in rows[:-1]] + [(folder, metrics)]
 
@@ -81,7 +81,9 @@ def wanted_of(request: Evaluate) -> Wanted:
             raise ValueError(f"--ood: expected different names, got '{name}' twice")
         sets[name] = spec if equals else name
     if request.corruptions and request.corrupted is not None:
-        raise ValueError("--corrupted: expected either published images or --corruptions, which makes them, got both")
+        raise ValueError(
+            "--corrupted: expected either a folder of published images or --corruptions, which generates them, got both"
+        )
     data = request.data
     return Wanted(
         corruptions=request.corruptions,

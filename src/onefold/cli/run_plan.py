@@ -50,7 +50,7 @@ def run(request: Plan, out: Console) -> None:
     precision = precision_on(device, recipe.precision)
     if (note := other_work()) is not None:
         say(note)
-    say(f"measuring on {device}, {precision}: {request.seconds:g} s of steps of teachers, and of the student")
+    say(f"measuring on {device}, {precision}: {request.seconds:g} s of teacher steps, then as long of student steps")
     teachers, student = (
         phase_of(recipe, examples, device, student=student, seconds=request.seconds, program=program, say=say)
         for student in (False, True)
@@ -62,12 +62,15 @@ def run(request: Plan, out: Console) -> None:
         rows = growth(recipe, examples, teachers, student)
     out.print(growth_table(rows))
     exchanged = 4 * parameters / 1e6
+    times = "measured" if request.growth == "measured" else "extrapolated from FLOPs"
     say(
-        f"other settings: times {request.growth}, memory by an estimate; several devices by counting, without the "
-        f"{exchanged:,.1f} MB of gradients that each of them exchanges in every step"
+        f"for other settings, times are {times} and memory is estimated; for several devices, times are extrapolated, "
+        f"without exchanging {exchanged:,.1f} MB of gradients per device and step"
     )
     if (runs := teachers.measured.runs) > 1:
-        say(f"{runs} teachers were measured side by side: fewer on a device take longer than their part of it")
+        say(
+            f"{runs} teachers were measured side by side; with fewer on a device, each takes more than 1/{runs} of this"
+        )
     if file is not None:
         record: dict[str, Any] = {"date": now(), "recipe": to_dict(recipe), "environment": environment(device)}
         record |= {"note": examples.note}
@@ -83,13 +86,13 @@ def phases_table(phases: list[Phase], cuda: bool) -> Table:
     for phase in phases:
         table.add_column(phase.name, justify="right")
     rows = {
-        "passes a step": [str(p.work.passes) for p in phases],
+        "passes per step": [str(p.work.passes) for p in phases],
         "in forward passes": [f"{p.work.passes.equivalents}" for p in phases],
-        "TFLOP a step": [f"{p.work.step_flops / 1e12:.3g}" for p in phases],
-        "TFLOP in all": [f"{p.tflop:,.3g}" if p.tflop < 1000 else f"{p.tflop:,.0f}" for p in phases],
+        "TFLOP per step": [f"{p.work.step_flops / 1e12:.3g}" for p in phases],
+        "TFLOP in total": [f"{p.tflop:,.3g}" if p.tflop < 1000 else f"{p.tflop:,.0f}" for p in phases],
         "steps": [f"{p.work.steps:,}" + (f" x {p.work.runs}" if p.work.runs > 1 else "") for p in phases],
-        "ms a step": [milliseconds(p) for p in phases],
-        "memory": [f"{p.measured.memory / 1e9:.2f} GB " + ("on the GPU" if cuda else "in all") for p in phases],
+        "ms per step": [milliseconds(p) for p in phases],
+        "memory": [f"{p.measured.memory / 1e9:.2f} GB " + ("on the GPU" if cuda else "in total") for p in phases],
         "start-up": [duration(p.times.start_up) for p in phases],
         "training": [duration(p.times.training) for p in phases],
         "evaluation": [duration(p.times.evaluation) for p in phases],
@@ -108,7 +111,7 @@ def milliseconds(phase: Phase) -> str:
 
 def growth_table(rows: list[Grown]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("student", "passes", "TFLOP a step", "memory GB", "ms a step", "time", "teachers' time"):
+    for heading in ("student", "passes", "TFLOP per step", "memory GB", "ms per step", "time", "teachers' time"):
         table.add_column(heading, justify="left" if heading == "student" else "right")
     for row in rows:
         numbers = [f"{row.passes}", f"{row.step_tflop:.3g}", f"{row.memory / 1e9:.2f}", f"{1e3 * row.step:,.2f}"]

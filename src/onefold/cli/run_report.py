@@ -22,7 +22,7 @@ def evaluate(request: Evaluate, out: Console) -> None:
     for folder in request.runs:
         if not Path(folder).expanduser().is_dir():
             raise ValueError(
-                f"{folder}: there is no such folder; give the folder of a run, of teachers, or one that holds runs"
+                f"{folder}: there is no such folder; give a run folder, a folder of teachers, or one that contains runs"
             )
     run_measure.run(request, out)
 

@@ -21,11 +21,11 @@ FAILED = 1
 def run(request: Reproduce, out: Console) -> None:
     if world_here().size > 1:
         raise ValueError(
-            "reproduce runs in one process; after the teachers are there, start it once for each GPU, with --device "
-            "cuda:N and rows of its own"
+            "reproduce: expected one process; once the teachers are trained, start one for each GPU, with --device "
+            "cuda:N and --rows of its own"
         )
     if request.folders and not request.dry_run:
-        raise ValueError("--folders: expected together with --dry-run, whose list it makes longer")
+        raise ValueError("--folders: expected only together with --dry-run")
     changes = changes_of(request)
     folder = Path(request.out).expanduser()
     tasks = tasks_of(TABLES[request.table], folder, changes)
@@ -52,7 +52,7 @@ def run(request: Reproduce, out: Console) -> None:
         say(f"failed: {failure}")
     missing = sum(not task.finished for task in tasks)
     if made.outcome.stopped:
-        say(f"stopped after {request.minutes:g} minutes with everything saved; the same command goes on")
+        say(f"stopped after {request.minutes:g} minutes with everything saved; run the same command again to resume")
     if missing:
         say(f"{missing} of {len(tasks)} runs are still to be done")
     unmeasured = sum(not each.done for each in measurings)

@@ -37,7 +37,7 @@ def train(request: Train, out: Console) -> None:
     folder = expanded(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/teachers")
     runs = [folder / f"teacher-{m}" for m in (range(recipe.members) if members is None else members)]
     if world.first(lambda: RunFolder(folder).started):
-        raise ValueError(f"out: {folder} is a run itself, and no folder of teachers; choose another folder")
+        raise ValueError(f"out: {folder} is a run folder, not a folder of teachers; choose another folder")
     abouts = [{"kind": "teacher", "member": int(run.name.removeprefix("teacher-"))} for run in runs]
     source = None
     if not world.first(lambda: finished(recipe, runs, abouts)):
@@ -56,16 +56,16 @@ def train(request: Train, out: Console) -> None:
     say(f"teachers: {folder}")
     if more := beyond(folder, recipe.members):
         say(
-            f"{', '.join(more)} {'is' if len(more) == 1 else 'are'} there, too, and left alone: a student of "
-            f"{recipe.members} learns from the first {recipe.members}; evaluate and report take all of a folder"
+            f"the folder also has {', '.join(more)}, left unchanged: a student of {recipe.members} teachers learns "
+            f"from the first {recipe.members}, while evaluate and report use all in the folder"
         )
     missing = [m for m in range(recipe.members) if not (folder / f"teacher-{m}" / "result.json").exists()]
     if missing:
-        say(f"still to be trained: {', '.join(str(m) for m in missing)}; next: the same command without --members")
+        say(f"still to be trained: {', '.join(str(m) for m in missing)}; run the same command without --members")
     else:
         asked = request.fields.distill.perturbation
         if recipe.distill.perturbation != asked:
-            say(f"the student's perturbation is left out: '{asked}' needs more teachers than {recipe.members}")
+            say(f"the student gets no perturbation: '{asked}' needs more teachers than {recipe.members}")
         student = ["--out", str(folder.parent / "student")] if request.out else []  # next to its teachers
         words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *student]
         propose([*words, *changed(request.recipe, recipe)])
@@ -128,10 +128,10 @@ def no_gain(student: dict[str, float], single: dict[str, float]) -> str | None:
         return None
     if student["acc"] >= single["acc"] or student["nll"] <= single["nll"]:
         return None
-    accuracy = f"{100 * student['acc']:.2f}% beside {100 * single['acc']:.2f}%"
+    accuracy = f"{100 * student['acc']:.2f}% vs. {100 * single['acc']:.2f}%"
     return (
-        f"is worse than one teacher in the mean, in accuracy ({accuracy}) and in NLL ({student['nll']:.4f} beside "
-        f"{single['nll']:.4f}): it has not paid off; train it longer, or serve a teacher"
+        f"is worse than the average single teacher, both in accuracy ({accuracy}) and in NLL ({student['nll']:.4f} vs. "
+        f"{single['nll']:.4f}), so distillation did not pay off; train longer, or use a teacher instead"
     )
 
 
@@ -178,7 +178,7 @@ def members_of(given: str | None, members: int) -> list[int] | None:
         return None
     words = given.split(",")
     if not all(word.strip().isdecimal() for word in words):
-        raise ValueError(f"--members: expected numbers of teachers such as 2,3, got '{given}'")
+        raise ValueError(f"--members: expected the teachers' numbers such as 2,3, got '{given}'")
     chosen = [int(word) for word in words]
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"--members: expected each teacher once, got '{given}'")

@@ -28,9 +28,9 @@ def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
         table.append(("student", f"{method.name} of {recipe.members} teachers, perturbation {perturbation.name}"))
     else:
         table.append(("teachers", f"{recipe.members}"))
-    table.append(("a step", str(passes_of(method, perturbation, recipe.members))))
+    table.append(("per step", str(passes_of(method, perturbation, recipe.members))))
     needed = memory(recipe, source, net, method) / 2**20
-    table.append(("memory", f"about {max(needed, 1):,.0f} MiB beside torch itself and the data, by an estimate"))
+    table.append(("memory", f"estimated {max(needed, 1):,.0f} MiB, not counting torch itself and the data"))
     width = max(len(name) for name, _ in table)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in table)
 
@@ -40,10 +40,10 @@ def described(augment: Augmentation | None) -> str:
     if augment is None:
         return ""
     if isinstance(augment, ResizedCrop):
-        crops = f"random parts scaled to {augment.size} x {augment.size}"
+        crops = f"random crops resized to {augment.size} x {augment.size}"
     else:
-        crops = f"crops moved by up to {augment.pad} pixel{'s' * (augment.pad != 1)}" if augment.pad else ""
-    mirrored = "random mirroring; --data.no-augment for none of it" if augment.flip else ""
+        crops = f"crops shifted by up to {augment.pad} pixel{'s' * (augment.pad != 1)}" if augment.pad else ""
+    mirrored = "random mirroring; --data.no-augment turns it off" if augment.flip else ""
     return " and ".join(part for part in (crops, mirrored) if part)
 
 
@@ -51,7 +51,7 @@ def source_of(recipe: Recipe) -> Source:
     """The recipe's data."""
     data = recipe.data
     with display() as shown:
-        looked = shown.stage(f"looking at {data.source}").count
+        looked = shown.stage(f"reading {data.source}").count
         return load(
             data.source,
             data.root,
