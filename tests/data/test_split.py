@@ -48,8 +48,9 @@ def test_token_indices_stay_what_they_are(dtype: torch.dtype) -> None:
     for odd in (tokens[:, 0], tokens[:, :, None, None], tokens.to(torch.int16)):
         with pytest.raises(ValueError, match=r"train: x: expected uint8 images .* or token indices \[N, L\]"):
             as_split((odd, Y), "train")
+    arrays = Arrays(tokens, Y)
     with pytest.raises(ValueError, match=r"tokens: expected uint8 images or floats, got torch\.int"):
-        from_arrays("tokens", split, split, split, ("a", "b", "c", "d"))
+        from_arrays("tokens", arrays, arrays, arrays, ("a", "b", "c", "d"))
 
 
 def test_what_may_be_given_from_python() -> None:

@@ -160,3 +160,54 @@ def test_the_loss_compiles_and_agrees() -> None:
         step = training_step(function, SGD(student.parameters(), lr=0.0))
         values.append(float(step(x, torch.zeros(8, dtype=torch.long))))
     assert values[0] == pytest.approx(values[1], rel=1e-5)
+
+
+def doubled(x: Tensor, teachers: object, student: object) -> Tensor:  # noqa: ARG001
+    return x.double()
+
+
+@pytest.mark.parametrize(
+    ("perturb", "got"),
+    [
+        (doubled, r"torch\.float64 \[8, 6\]"),
+        (lambda x, *_: x[:4], r"torch\.float32 \[4, 6\]"),
+        (lambda x, *_: x.long(), r"torch\.int64 \[8, 6\]"),
+        (lambda *_: None, "NoneType"),
+    ],
+)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_perturbation_returns_inputs_like_its_own(perturb: Any, got: str, precision: str) -> None:
+    if precision == "bf16" and perturb is doubled:
+        return  # there an operation may round, or not
+    student = Plain(nn.Linear(6, 3))
+    loss = partial(distillation_loss, student=student, teachers=None, objective=cross_entropy, perturb=perturb)
+    step = training_step(loss, SGD(student.parameters(), lr=0.1), precision=precision)
+    with pytest.raises(ValueError, match=rf"^perturbation: expected it to return .*, got {got}$"):
+        step(torch.rand(8, 6), torch.zeros(8, dtype=torch.long))
+
+
+def test_autocast_may_round_what_a_perturbation_returns() -> None:
+    student = Plain(nn.Linear(6, 3))
+
+    def perturb(x: Tensor, teachers: object, student: object) -> Tensor:  # noqa: ARG001
+        return x @ torch.eye(6)
+
+    loss = partial(distillation_loss, student=student, teachers=None, objective=cross_entropy, perturb=perturb)
+    for precision in ("float32", "bf16"):
+        step = training_step(loss, SGD(student.parameters(), lr=0.1), precision=precision)
+        assert bool(step(torch.rand(8, 6), torch.zeros(8, dtype=torch.long)).isfinite())
+
+
+@pytest.mark.parametrize(
+    ("objective", "got"),
+    [
+        (partial(cross_entropy, reduction="none"), r"torch\.float32 \[1, 8\]"),
+        (lambda *_: 0.5, "float"),
+        (lambda *_: torch.tensor(1), r"torch\.int64 \[\]"),
+    ],
+)
+def test_an_objective_returns_a_scalar(objective: Any, got: str) -> None:
+    student = Plain(nn.Linear(6, 3))
+    loss = partial(distillation_loss, student=student, teachers=None, objective=objective, perturb=None)
+    with pytest.raises(ValueError, match=rf"^objective: expected it to return a scalar tensor.*, got {got}$"):
+        loss(torch.rand(8, 6), torch.zeros(8, dtype=torch.long))

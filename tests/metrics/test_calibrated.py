@@ -269,6 +269,14 @@ def test_wrong_temperatures_are_refused(temperature: float) -> None:
         calibrated(mlp(), temperature)
 
 
+@pytest.mark.parametrize("given", [[nn.Linear(2, 2)], (nn.Linear(2, 2),), 3, None])
+def test_what_is_no_network_is_refused(given: Any) -> None:
+    several = r"; give onefold\.Teachers\(networks\)" if isinstance(given, list | tuple) else ""
+    kind = type(given).__name__
+    with pytest.raises(ValueError, match=rf"^model: expected a network, Teachers or a result, got {kind}{several}$"):
+        calibrated(given, 2.0)
+
+
 def test_wrapper_refuses_what_is_not_a_tensor() -> None:
     class Pair(nn.Module):
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -213,3 +213,24 @@ def test_errors(x: Tensor, teachers: Teachers, student: BatchEnsemble) -> None:
     for each in (gaussian, partial(ods, temperature=2.0), confods, tdiv, tdiv_sdiv):
         with pytest.raises(ValueError, match=r"needs floating-point inputs, got torch\.int64"):
             each((x * 255).long(), teachers, student)
+
+
+@pytest.mark.parametrize("perturb", [ods, confods, tdiv, tdiv_sdiv])
+def test_networks_that_are_no_ensemble_are_told_what_to_make(
+    perturb: Any, x: Tensor, teachers: Teachers, student: BatchEnsemble
+) -> None:
+    nets, alone = list(teachers.networks), cast(Any, teachers.networks[0])
+    for given, kind in ((nets, "list"), (nets[0], "Sequential"), (None, "NoneType")):
+        with pytest.raises(
+            ValueError, match=rf"^teachers: .* called as one, got {kind}; give onefold\.Teachers\(networks\)$"
+        ):
+            perturb(x, given, student)
+    with pytest.raises(ValueError, match=r"^x: expected a tensor of inputs, got ndarray$"):
+        perturb(x.numpy(), teachers, student)
+    with pytest.raises(ValueError, match=r"^space: expected an InputSpace, got str; give onefold\.InputSpace\."):
+        perturb(x, teachers, student, space="standardized")
+    if perturb is tdiv_sdiv:
+        with pytest.raises(
+            ValueError, match=r"^student: .* got Sequential; .* onefold\.batch_ensemble\(net, members\)$"
+        ):
+            perturb(x, teachers, alone)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from numbers import Real
 
 from onefold.recipe import OptimRecipe, Recipe
 
@@ -44,6 +45,13 @@ class Settings:
         every = self.diversity_every
         if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 0):
             raise ValueError(f"diversity_every: expected a whole number of at least 0, or None, got {every!r}")
+        numbers: dict[str, object] = {"lr": o.lr, "temperature": self.temperature, "alpha": self.alpha, "cap": self.cap}
+        numbers |= {"momentum": o.momentum, "weight_decay": o.weight_decay, "label_smoothing": o.label_smoothing}
+        numbers |= {"warmup_epochs": o.warmup_epochs, "warmup_start": o.warmup_start, "minutes": self.minutes}
+        numbers |= {name: value for name, value in {"clip": o.clip, "ema": o.ema}.items() if value is not None}
+        for name, given in numbers.items():
+            if isinstance(given, bool) or not isinstance(given, Real):
+                raise ValueError(f"{name}: expected a number, got {given!r}")
         for name, value in {"lr": o.lr, "temperature": self.temperature}.items():
             if not 0 < value < math.inf:
                 raise ValueError(f"{name}: expected a positive number, got {value}")

@@ -34,12 +34,37 @@ def distillation_loss(
     into one graph and captured in a CUDA graph.
     """
     if perturb is not None:
-        x = perturb(x, teachers, student)
+        x = checked_inputs(x, perturb(x, teachers, student))
     if teachers is None:
-        return objective(student(x), None, labels)
+        return checked_loss(objective(student(x), None, labels))
     targets = beside(partial(without_gradient, teachers, x), room=teachers.members)
     answers = student(x)
-    return objective(answers, targets.wait(), labels)
+    return checked_loss(objective(answers, targets.wait(), labels))
+
+
+def checked_inputs(x: Tensor, moved: Tensor) -> Tensor:
+    """The perturbed inputs; refuses any of another shape or dtype. Under autocast an operation may round them."""
+    if not isinstance(moved, Tensor):
+        raise ValueError(f"perturbation: expected it to return the perturbed inputs, got {type(moved).__name__}")
+    rounded = moved.is_floating_point() and torch.is_autocast_enabled(x.device.type)
+    if moved.shape != x.shape or not (moved.dtype == x.dtype or rounded):
+        raise ValueError(
+            f"perturbation: expected it to return inputs like those it was given, {x.dtype} {list(x.shape)}, got "
+            f"{moved.dtype} {list(moved.shape)}"
+        )
+    return moved
+
+
+def checked_loss(value: Tensor) -> Tensor:
+    """The loss; refuses anything but a scalar tensor."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"objective: expected it to return a scalar tensor, got {type(value).__name__}")
+    if value.dim() or not value.is_floating_point():
+        raise ValueError(
+            f"objective: expected it to return a scalar tensor, the mean over the examples, got {value.dtype} "
+            f"{list(value.shape)}"
+        )
+    return value
 
 
 @torch.no_grad()

@@ -61,6 +61,10 @@ def calibrated(
     tensor object that the layer produced. Otherwise the copy is wrapped in a `Calibrated`, which divides. With an
     example, the folded network's logits are also compared with the model's.
     """
+    given: object = model
+    if not isinstance(given, nn.Module):
+        several = "; give onefold.Teachers(networks)" if isinstance(given, list | tuple) else ""
+        raise ValueError(f"model: expected a network, Teachers or a result, got {type(given).__name__}{several}")
     temperature = check_temperature(temperature)
     if predict is None and isinstance(model, Ensemble):
         predict = log_mean_probabilities

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onefold.perturb.space import InputSpace
+from onefold.perturb.space import InputSpace, check_is_space
 from onefold.types import readable
 
 
@@ -38,12 +38,25 @@ def input_gradient(function: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tenso
 
 def check_inputs(x: Tensor, space: InputSpace) -> None:
     """Refuses inputs that cannot be perturbed and, if their values can be read, those a perturbation would clip."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"x: expected a tensor of inputs, got {type(x).__name__}")
+    check_is_space(space)
     if not x.is_floating_point():
         raise ValueError(f"x: a perturbation needs floating-point inputs, got {x.dtype}; {remedy_for(x.dtype)}")
     if not torch.compiler.is_compiling() and (torch.is_inference_mode_enabled() or x.is_inference()):
         raise ValueError("x: a perturbation needs gradients, which inference mode rules out; use torch.no_grad() there")
     if not space.looked_at and not torch.compiler.is_compiling():
         space.check(x) if readable(x) else space.check_shapes(x)
+
+
+def check_ensemble(name: str, networks: object, remedy: str) -> None:
+    """Refuses networks that are not put together to an ensemble, M networks called as one."""
+    if not hasattr(networks, "members"):
+        raise ValueError(f"{name}: expected networks called as one, got {type(networks).__name__}; {remedy}")
+
+
+def check_teachers(teachers: object) -> None:
+    check_ensemble("teachers", teachers, "give onefold.Teachers(networks)")
 
 
 def remedy_for(dtype: torch.dtype) -> str:

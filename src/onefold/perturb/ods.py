@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from onefold.perturb.direction import check_inputs, input_gradient
+from onefold.perturb.direction import check_inputs, check_teachers, input_gradient
 from onefold.perturb.draws import DRAWS, Draws
 from onefold.perturb.space import PIXELS, InputSpace
 from onefold.types import Ensemble, Student, at_least_float32
@@ -47,6 +47,7 @@ def guided_gradient(x: Tensor, teachers: Ensemble, temperature: float, draws: Dr
     """The gradient of w^T p_T(x; tau) for one drawn teacher, and that teacher's confidence `[B, 1]`."""
     if not 0 < temperature < float("inf"):
         raise ValueError(f"temperature: expected a positive number, got {temperature}")
+    check_teachers(teachers)
     drawn = draws.integer(0, teachers.members, x.device)
 
     with teachers.picking(drawn) as teacher:

@@ -178,6 +178,14 @@ class InputSpace:
         return value.reshape(-1, *(1,) * (x.dim() - 2)) if self.by_channel else value
 
 
+def check_is_space(space: object) -> None:
+    if not isinstance(space, InputSpace):
+        raise ValueError(
+            f"space: expected an InputSpace, got {type(space).__name__}; give onefold.InputSpace.standardized(mean, "
+            "std) for normalised images, onefold.InputSpace.of(x) for features"
+        )
+
+
 def ends(end: float | Tensor | None) -> str:
     """For messages: one number, or one for each channel."""
     if not isinstance(end, Tensor):

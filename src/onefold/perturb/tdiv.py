@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onefold.fast.streams import beside, together
-from onefold.perturb.direction import check_inputs, input_gradient
+from onefold.perturb.direction import check_ensemble, check_inputs, check_teachers, input_gradient
 from onefold.perturb.draws import DRAWS, Draws
 from onefold.perturb.space import PIXELS, InputSpace
 from onefold.types import Ensemble, Student, at_least_float32
@@ -24,6 +24,7 @@ def tdiv(
 ) -> Tensor:
     """x + eta g / |g|, where g is the gradient of TDiv(x) = KL(sg(p_Ti(x)) || p_Tj(x)); eta = sqrt(D)/255."""
     check_inputs(x, space)
+    check_teachers(teachers)
     check_members(teachers.members)
     i, j = draw_pair(teachers.members, x.device, draws)
     return space.ascend(x, divergence_gradient(x, teachers, i, j))
@@ -38,7 +39,9 @@ def tdiv_sdiv(
     evaluation mode.
     """
     check_inputs(x, space)
+    check_teachers(teachers)
     check_members(teachers.members)
+    check_ensemble("student", student, "make a student with onefold.batch_ensemble(net, members)")
     check_student(teachers.members, student.members)
     i, j = draw_pair(teachers.members, x.device, draws)
     of_teachers, of_student = together(
