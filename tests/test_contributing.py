@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from onefold import Teachers, distill
+from onefold.methods import PASSED
 
 TEXT = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
 
@@ -24,3 +25,11 @@ def test_a_method_in_one_file() -> None:
     result = distill(teachers, net, (x, y), method=names["MEAN_LOGIT"], perturbation="tdiv", epochs=2, test=(x, y))
     assert type(result.model) is nn.Sequential
     assert not torch.equal(result.model.get_parameter("0.weight"), net.get_parameter("0.weight"))
+    given: dict[str, Any] = {"method": names["MEAN_LOGIT"], "perturbation": "tdiv", "epochs": 2}
+    softer = distill(teachers, net, (x, y), temperature=8.0, **given).model
+    assert not torch.equal(result.model.get_parameter("0.weight"), softer.get_parameter("0.weight"))
+
+
+def test_all_names_that_are_passed_are_listed() -> None:
+    for name in PASSED:
+        assert re.search(rf"^\|.*`{name}`.*\|$", TEXT, re.MULTILINE)

@@ -17,6 +17,9 @@ import onefold
 from onefold.api.given import batch_size_for
 from onefold.data import as_split
 from onefold.engine.distributed.world import World
+from onefold.methods import plain
+from onefold.objectives import kd
+from onefold.perturb import tdiv
 from onefold.run import RunFolder
 
 
@@ -189,3 +192,51 @@ def test_whatever_is_a_number_is_a_temperature() -> None:
     one, x = net(), data(4)[0]
     for two in (2, 2.0, torch.tensor(2.0), np.float32(2)):
         torch.testing.assert_close(onefold.calibrated(one, two)(x), one(x) / 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("lr", "momentum", "weight_decay", "temperature", "alpha", "cap", "label_smoothing"),
+        *("warmup_epochs", "clip", "ema"),
+    ],
+)
+def test_what_is_no_number_is_told_by_its_name(name: str) -> None:
+    for given in ("0.1", True, [0.1], torch.tensor([0.1, 0.2])):
+        with pytest.raises(ValueError, match=f"^{name}: expected a number, got "):
+            onefold.distill([net(), net()], net(), data(), **(SHORT | {name: given}))
+    if name == "lr":
+        onefold.distill([net(), net()], net(), data(), **(SHORT | {name: np.float32(0.1)}))
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "accumulate"])
+def test_what_is_no_count_is_told_by_its_name(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name}: expected a whole number of at least 1, got '2'"):
+        onefold.distill([net(), net()], net(), data(), **(SHORT | {name: "2"}))
+
+
+def test_a_space_is_not_given_by_name() -> None:
+    with pytest.raises(ValueError, match=r"^space: expected an InputSpace, got str; give onefold\.InputSpace\."):
+        onefold.distill([net(), net()], net(), data(), space="standardized", **SHORT)  # type: ignore[arg-type]
+
+
+def test_functions_of_ones_own_are_tried_before_training() -> None:
+    steps: list[bool] = []
+    counting = net()
+    counting.register_forward_hook(lambda own, *_: steps.append(True) if own.training else None)
+    vector = onefold.Method("mine", plain, lambda s, t, y: kd(s, t, y, reduction="none"))
+    number = onefold.Method("mine", plain, lambda s, t, y: float(kd(s, t, y)))  # type: ignore[arg-type, return-value]
+    for method, got in ((vector, r"torch\.float32 \[1, 8\]"), (number, "float")):
+        with pytest.raises(ValueError, match=rf"^objective: expected it to return a scalar tensor.*, got {got}$"):
+            onefold.distill([net(), net()], counting, data(), method=method, **SHORT)
+
+    def smaller(x: Tensor, teachers: Any, student: Any) -> Tensor:  # noqa: ARG001
+        return x[:, :, :3]
+
+    with pytest.raises(
+        ValueError, match=r"^perturbation: expected it to return inputs like .*, got .* \[8, 1, 3, 4\]$"
+    ):
+        onefold.distill([net(), net()], counting, data(), perturbation=smaller, **SHORT)
+    assert not steps
+    onefold.distill([net(), net()], counting, data(), perturbation=tdiv, **SHORT)
+    assert steps

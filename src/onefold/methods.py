@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,10 +19,14 @@ from onefold.metrics import log_mean_probabilities
 from onefold.names import METHOD_NEEDS, PERTURBATION_NEEDS, misfit, named
 from onefold.objectives import aekd, cross_entropy, dirichlet_mean, kd, one_to_one, proxy_end2
 from onefold.perturb import confods, gaussian, none, ods, tdiv, tdiv_sdiv
+from onefold.signatures import check_function, name_of, signature_of, taken
 from onefold.types import Ensemble, Prediction
 
 AnyStudent = BatchEnsemble | Plain
 Entry = TypeVar("Entry", "Method", "Perturbing")
+COMPARED, PERTURBED = ("student", "teachers", "labels"), ("x", "teachers", "student")  # in this order
+HYPERPARAMETERS = ("alpha", "temperature", "cap", "label_smoothing")  # passed by name to whatever accepts them
+PASSED = (*HYPERPARAMETERS, "space", "draws")  # likewise, to perturbations
 
 
 def plain(net: nn.Module, members: int, example: Tensor | None = None) -> Plain:  # noqa: ARG001
@@ -72,6 +75,7 @@ class Method:
     has_members: bool = True  # the fallback if detection fails: TDiv-SDiv itself refuses a plain student later
 
     def __post_init__(self) -> None:
+        check_function("objective", self.objective, COMPARED, HYPERPARAMETERS)
         with contextlib.suppress(Exception):  # `student` may support only certain networks and raise anything here
             object.__setattr__(self, "has_members", tiny(self, 2).members > 1)
 
@@ -86,6 +90,9 @@ class Perturbing:
     needs_members: bool = False
     passes: tuple[int, int, int, int] = (0, 0, 0, 0)
     """passes to find the direction: teachers forward, teachers backward to the input, then the same for members"""
+
+    def __post_init__(self) -> None:
+        check_function("perturb", self.perturb, PERTURBED, PASSED)
 
 
 def shipped(name: str, student: Callable[..., AnyStudent], objective: Callable[..., Tensor], **more: Any) -> Method:
@@ -132,13 +139,25 @@ def tiny(method: Method, members: int) -> AnyStudent:
 def method_named(method: str | Method) -> Method:
     if isinstance(method, Method):
         return with_its_own_name("method", method, METHODS)
+    if not isinstance(method, str):
+        raise ValueError(
+            f"method: expected a name or a Method, got {type(method).__name__}; there are {', '.join(METHODS)}, and an "
+            "objective of your own goes into a Method(name=..., student=..., objective=...)"
+        )
     return named("method", method, METHODS)
 
 
-def perturbation_named(perturbation: str | Perturbing) -> Perturbing:
-    if isinstance(perturbation, Perturbing):
-        return with_its_own_name("perturbation", perturbation, PERTURBATIONS)
-    return named("perturbation", perturbation, PERTURBATIONS)
+def perturbation_named(perturbation: str | Perturbing | Callable[..., Tensor]) -> Perturbing:
+    """The perturbation of that name, or a function of one's own as a `Perturbing` with the function's name."""
+    if isinstance(perturbation, str):
+        return named("perturbation", perturbation, PERTURBATIONS)
+    for entry in PERTURBATIONS.values():
+        if perturbation is entry.perturb:
+            return entry
+    if not isinstance(perturbation, Perturbing):
+        check_function("perturbation", perturbation, PERTURBED, PASSED)
+        perturbation = Perturbing(name_of(perturbation), perturbation)
+    return with_its_own_name("perturbation", perturbation, PERTURBATIONS)
 
 
 def with_its_own_name(what: str, given: Entry, shipped: Mapping[str, Entry]) -> Entry:
@@ -159,5 +178,26 @@ def own_perturbation(method: Method, teachers: int) -> Perturbing:
 
 def with_hyperparameters(function: Callable[..., Tensor], **hyperparameters: Any) -> Callable[..., Tensor]:
     """Binds those hyperparameters that the function accepts, and ignores the rest."""
-    known = inspect.signature(function).parameters
-    return functools.partial(function, **{k: v for k, v in hyperparameters.items() if k in known})
+    return functools.partial(function, **{k: hyperparameters[k] for k in taken(function, hyperparameters)})
+
+
+def is_taken(method: Method, perturbation: Perturbing, name: str) -> bool:
+    """Whether the objective or the perturbation accepts a hyperparameter. Its name may have a prefix, as that of
+    "distill.cap"."""
+    names = [name.rpartition(".")[2]]
+    return bool(taken(method.objective, names) or taken(perturbation.perturb, names))
+
+
+def check_taken(method: Method, perturbation: Perturbing, chosen: Mapping[str, object]) -> None:
+    """Refuses hyperparameters that a user chose and that neither the objective nor the perturbation accepts."""
+    for name, value in chosen.items():
+        if is_taken(method, perturbation, name):
+            continue
+        signature = signature_of(method.objective)
+        own = [] if signature is None else [*signature.parameters][len(COMPARED) :]
+        if METHODS.get(method.name) is method:  # others of its parameters cannot be chosen
+            own = taken(method.objective, HYPERPARAMETERS)
+        raise ValueError(
+            f"{name}: expected none, because neither the method '{method.name}' nor the perturbation "
+            f"'{perturbation.name}' takes it, got {value}; '{method.name}' takes {', '.join(own) or 'none'}"
+        )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from onefold.api.given import batch_size_for, check_crops, given_teachers, placed_teachers
@@ -22,11 +22,12 @@ from onefold.engine.optim.factories import OptimizerFactory, SchedulerFactory
 from onefold.engine.progress import listening, noting
 from onefold.ensemble import Teachers
 from onefold.ensemble.usable import check_not_compiled, check_one_input
-from onefold.methods import Method, Perturbing, method_named, own_perturbation, perturbation_named
+from onefold.methods import Method, Perturbing, check_taken, method_named, own_perturbation, perturbation_named
 from onefold.metrics import warning_of_temperature
 from onefold.names import check_pair
 from onefold.perturb import PIXELS, InputSpace
-from onefold.recipe import OptimRecipe
+from onefold.perturb.space import check_is_space
+from onefold.recipe import DistillRecipe, OptimRecipe
 from onefold.run import RunFolder
 
 WARMUP = 5.0  # epochs
@@ -40,7 +41,7 @@ def distill(
     val: object = None,
     test: object = None,
     method: str | Method = "latentbe",
-    perturbation: str | Perturbing | None = None,
+    perturbation: str | Perturbing | Callable[..., Tensor] | None = None,
     epochs: int = 200,
     temperature: float = 4.0,
     alpha: float = 1.0,
@@ -90,8 +91,9 @@ def distill(
         perturbation: what is done to the inputs before they go to teachers and student: "none", "gaussian" (noise),
             "ods" (a step that changes a teacher's output in a random direction), "confods" (a shorter step where that
             teacher is less confident), "tdiv" (a step to where two teachers disagree), "tdiv-sdiv" (to where they
-            disagree and the student's members do not yet), or a `Perturbing` from `onefold.methods`. By default
-            "tdiv-sdiv" if the student has members and there are at least two teachers, else "none".
+            disagree and the student's members do not yet), a `Perturbing` from `onefold.methods`, or a function
+            of inputs, teachers and student. By default "tdiv-sdiv" if the student has members and there are at least
+            two teachers, else "none".
         epochs: number of passes over `train`.
         temperature: tau, which divides the logits of teachers and student in the loss; unrelated to the temperature
             that is fitted on `val`.
@@ -161,13 +163,15 @@ def distill(
         raise ValueError("train: expected a Dataset, a DataLoader or a pair of tensors (x, y), got None")
     world = world_here()
     place = device_here(device, world)
-    warmup = min(WARMUP, epochs / 10) if warmup_epochs is None else warmup_epochs
+    check_is_space(space)
+    if warmup_epochs is None:  # `Settings` refuses epochs that are no number
+        warmup_epochs = min(WARMUP, epochs / 10) if isinstance(epochs, int | float) else 0.0
     rates = {"lr": lr, "weight_decay": weight_decay}
     optim = OptimRecipe(
         **{name: rate for name, rate in rates.items() if rate is not None},
         momentum=momentum,
         batch_size=batch_size_for(splits["train"], batch_size, world),
-        warmup_epochs=warmup,
+        warmup_epochs=warmup_epochs,
         drop_last=drop_last,
         clip=clip,
         accumulate=accumulate,
@@ -188,6 +192,9 @@ def distill(
         eval_last=eval_last,
         diversity_every=diversity_every,
     )
+    chosen = {"alpha": alpha, "temperature": temperature, "cap": cap, "label_smoothing": label_smoothing}
+    usual = vars(DistillRecipe()) | vars(OptimRecipe())
+    check_taken(method, perturbation, {name: value for name, value in chosen.items() if value != usual[name]})
     crops = (CropFlip() if augment else None) if isinstance(augment, bool) else augment
     if crops is not None:
         check_crops(crops, splits["train"])

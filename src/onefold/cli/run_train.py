@@ -19,7 +19,7 @@ from onefold.engine.keeping.event_files import check_log
 from onefold.engine.networks.named import check_network, check_recorded, found_at
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
-from onefold.methods import method_named
+from onefold.methods import HYPERPARAMETERS, check_taken, is_taken, method_named, perturbation_named
 from onefold.recipe import Recipe, leaves, to_dict
 from onefold.recipes import recipe_named
 from onefold.run import RunFolder, check_places
@@ -68,7 +68,7 @@ def train(request: Train, out: Console) -> None:
             say(f"the student gets no perturbation: '{asked}' needs more teachers than {recipe.members}")
         student = ["--out", str(folder.parent / "student")] if request.out else []  # next to its teachers
         words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *student]
-        propose([*words, *changed(request.recipe, recipe)])
+        propose([*words, *changed(request.recipe, recipe, without=untaken(request.recipe, recipe))])
 
 
 def beyond(folder: Path, members: int) -> list[str]:
@@ -80,17 +80,18 @@ def beyond(folder: Path, members: int) -> list[str]:
 def distill(request: Distill, out: Console) -> None:
     world = world_here()
     recipe = recipe_of(request, world)
+    method, perturbation = method_named(recipe.distill.method), perturbation_named(recipe.distill.perturbation)
+    check_taken(method, perturbation, chosen(request.recipe, recipe))
     teachers = expanded(request.teachers)
     if not teachers.is_dir():
         raise ValueError(f"--teachers: there is no folder {teachers}; 'onefold train {request.recipe}' makes one")
-    perturbation = recipe.distill.perturbation
-    name = recipe.distill.method + ("" if perturbation == "none" else f"-{perturbation}")
+    name = method.name + ("" if perturbation.name == "none" else f"-{perturbation.name}")
     folder = expanded(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/{name}")
     if folder.resolve() == teachers.resolve():
         raise ValueError(f"out: {folder} is the folder of the teachers; choose another one for the student")
     source = None
     if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
-        if method_named(recipe.distill.method).needs_teachers:
+        if method.needs_teachers:
             # Refuses unfinished teachers before data are read.
             for run in teacher_runs(teachers, recipe.members, fewer="--recipe.members"):
                 check_recorded(found_at(run.about, recipe.network))
@@ -159,13 +160,27 @@ def expanded(path: str) -> Path:
     return Path(path).expanduser()  # the shell does not expand --out=~/runs
 
 
-def changed(name: str, recipe: Recipe) -> list[str]:
+def chosen(name: str, recipe: Recipe) -> dict[str, object]:
+    """The hyperparameters of the student that differ from those of the named recipe. Label smoothing is not among them:
+    it is for the teachers, and both are often given the same flags."""
+    before = leaves(recipe_named(name))
+    own = {f"distill.{one}" for one in HYPERPARAMETERS}
+    return {field: value for field, value in leaves(recipe).items() if field in own and value != before[field]}
+
+
+def untaken(name: str, recipe: Recipe) -> list[str]:
+    """Those of them that neither the student's method nor its perturbation takes."""
+    method, perturbation = method_named(recipe.distill.method), perturbation_named(recipe.distill.perturbation)
+    return [field for field in chosen(name, recipe) if not is_taken(method, perturbation, field)]
+
+
+def changed(name: str, recipe: Recipe, without: Sequence[str] = ()) -> list[str]:
     """The flags that turn the named recipe into this one."""
     before = leaves(recipe_named(name))
     words = []
     for field, value in leaves(recipe).items():
         group, dot, last = ("recipe.members" if field == "members" else field).replace("_", "-").rpartition(".")
-        if value == before[field] or field == "data.download":
+        if value == before[field] or field == "data.download" or field in without:
             continue
         switch = f"--{group}{dot}no-{last}" if value is False else f"--{group}{dot}{last}"
         words += [switch] if isinstance(value, bool) else [switch, str(value)]

@@ -117,6 +117,7 @@ def diversity_log(job: Job, student: AnyStudent, examples: int) -> DiversityLog 
     perturb: Perturbation | None = None
     if perturbs:
         known: dict[str, Any] = {"alpha": s.alpha, "temperature": s.temperature, "cap": s.cap}
+        known |= {"label_smoothing": s.optim.label_smoothing}
         perturb = with_hyperparameters(job.perturbation.perturb, **known, space=job.space, draws=DRAWS)
     return DiversityLog(job, student, perturb, *how_often(s.diversity_every, s.epochs, examples))
 
