@@ -225,7 +225,9 @@ def test_what_may_be_a_mistake_is_told_once(tmp_path: Path, capsys: Capture) -> 
     np.savez(tmp_path / "mine.npz", train_x=x, train_y=y, test_x=x, test_y=y, val_x=x[some], val_y=y[some])
     words = [*QUICK, "--data.source", f"npz:{tmp_path / 'mine.npz'}", "--optim.lr", "1e-9"]
     assert main(["train", "digits", *words, "--out", str(tmp_path / "teachers")]) == 0
-    assert capsys.readouterr().err.count("val has no example of 1 of the 3 classes: 2") == 1
+    told = capsys.readouterr().err
+    assert told.count("val has no example of 1 of the 3 classes: 2") == 1
+    assert told.count("teachers 0, 1 are no better than chance on the validation split; train them longer") == 1
     words += ["--teachers", str(tmp_path / "teachers")]
     assert main(["distill", "digits", *words, "--out", str(tmp_path / "student")]) == 0
     told = capsys.readouterr().err

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from torch.utils.data import DataLoader
 from onefold import Teachers, distill
 from onefold.data import Arrays, load
 from onefold.engine import Job
-from onefold.engine.untrained import ordered, untrained_note
+from onefold.engine.untrained import chance_note, ordered, untrained_note
+from onefold.run import RunFolder
 
 
 def test_the_order_is_the_area_under_the_curve() -> None:
@@ -99,10 +102,56 @@ def test_what_cannot_be_judged_is_left_alone(make_job: Any, digits: Any) -> None
     source, _ = digits
     nets = [fresh(0), fresh(1)]
     few = Arrays(source.val.x[:20], source.val.y[:20])
-    assert untrained_note(job_with(make_job, nets, source.train, few), 10) is None
+    assert untrained_note(job_with(make_job, nets, few, few), 10) is None
     one = Arrays(source.val.x, torch.zeros_like(source.val.y))
     assert untrained_note(job_with(make_job, nets, source.train, one), 10) is None
     assert untrained_note(make_job("supervised", "none"), 3) is None
+
+
+@pytest.mark.parametrize("as_arrays", [True, False])
+def test_with_few_examples_in_val_those_of_train_are_looked_at(make_job: Any, digits: Any, as_arrays: bool) -> None:
+    source, trained = digits
+    val: Any = Arrays(source.val.x[:31], source.val.y[:31])
+    val = val if as_arrays else list(zip(val.x / 255, val.y.tolist(), strict=True))
+    note = untrained_note(job_with(make_job, [fresh(0), fresh(1)], source.train, val), 10)
+    assert note is not None
+    assert note.startswith("teachers 0, 1 look untrained")
+    assert " of 128 examples of train, of which " in note
+    assert untrained_note(job_with(make_job, trained, source.train, val), 10) is None
+
+
+def stored(folder: Path, right: float, **counts: int) -> RunFolder:
+    """A finished run with predictions for three classes, of which a share is right and the rest is of the first."""
+    run = RunFolder(folder)
+    run.path.mkdir(parents=True)
+    for split, count in counts.items():
+        labels = torch.arange(count) % 3
+        logits = torch.zeros(count, 3)
+        logits[:, 0] = 1
+        logits[torch.arange(count) < right * count] = 5 * torch.eye(3)[labels[: math.ceil(right * count)]]
+        run.write_predictions(split, labels.numpy(), logits.log_softmax(-1).numpy())
+    run.write_json("result.json", {})
+    return run
+
+
+def test_finished_teachers_no_better_than_chance(tmp_path: Path) -> None:
+    good, bad, small = (stored(tmp_path / str(m), share, val=60, test=90) for m, share in enumerate((0.9, 0, 0)))
+    note = chance_note({0: good, 2: bad})
+    assert note is not None
+    assert note.startswith("teacher 2 is no better than chance on the validation split; train it longer")
+    note = chance_note({0: bad, 1: good, 3: small})
+    assert note is not None
+    assert note.startswith("teachers 0, 3 are no better than chance on the validation split; train them longer")
+    assert chance_note({0: good}) is None
+
+
+def test_few_validation_examples_say_nothing_about_finished_teachers(tmp_path: Path) -> None:
+    few, all_of_them = stored(tmp_path / "few", 0, val=24), stored(tmp_path / "all", 0, val=24, test=90)
+    assert chance_note({0: few}) is None
+    note = chance_note({0: all_of_them})
+    assert note is not None
+    assert "on the test split" in note
+    assert chance_note({0: RunFolder(tmp_path / "nothing")}) is None
 
 
 def test_a_loader_of_the_users_is_not_asked(make_job: Any, digits: Any) -> None:

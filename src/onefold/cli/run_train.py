@@ -19,6 +19,7 @@ from onefold.engine.keeping.event_files import check_log
 from onefold.engine.networks.named import check_network, check_recorded, found_at
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
+from onefold.engine.untrained import chance_note
 from onefold.methods import HYPERPARAMETERS, check_taken, is_taken, method_named, perturbation_named
 from onefold.recipe import Recipe, leaves, to_dict
 from onefold.recipes import recipe_named
@@ -35,10 +36,11 @@ def train(request: Train, out: Console) -> None:
     recipe = recipe_of(request, world)
     members = members_of(request.members, recipe.members)
     folder = expanded(request.out or f"runs/{recipe.name}/seed-{recipe.seed}/teachers")
-    runs = [folder / f"teacher-{m}" for m in (range(recipe.members) if members is None else members)]
+    numbers = range(recipe.members) if members is None else members
+    runs = [folder / f"teacher-{m}" for m in numbers]
     if world.first(lambda: RunFolder(folder).started):
         raise ValueError(f"out: {folder} is a run folder, not a folder of teachers; choose another folder")
-    abouts = [{"kind": "teacher", "member": int(run.name.removeprefix("teacher-"))} for run in runs]
+    abouts = [{"kind": "teacher", "member": m} for m in numbers]
     source = None
     if not world.first(lambda: finished(recipe, runs, abouts)):
         world.first(lambda: check_places(map(RunFolder, runs)))  # refuses unwritable folders before data are read
@@ -53,6 +55,8 @@ def train(request: Train, out: Console) -> None:
     out.print(metrics_table(rows, out.width))
     for warning in temperature_warnings(rows):
         say(warning)
+    if (note := chance_note(dict(zip(numbers, map(RunFolder, runs), strict=True)))) is not None:
+        say(note)
     say(f"teachers: {folder}")
     if more := beyond(folder, recipe.members):
         say(

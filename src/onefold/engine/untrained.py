@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sized
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from onefold.data import Arrays, Split, loader_for
 from onefold.data.sample import sample
 from onefold.engine.device import own_randomness
 from onefold.engine.training import Job
+from onefold.run import RunFolder
 
 EXAMPLES, FEW = 128, 64  # examples to test on: of arrays, and of datasets that are read one by one
 FEWEST = 32
@@ -21,33 +22,79 @@ ORDERED = 0.65  # for untrained networks `ordered` is 0.3 to 0.65 on handwritten
 
 
 def untrained_note(job: Job, classes: int) -> str | None:
-    """A warning about teachers that do no better than chance on some examples of val, or of train if there is no val.
+    """A warning about teachers that do no better than chance on some examples of val or, if it has too few, of train.
 
     A network is better than chance if it is right more often than the most common class occurs or, for rare classes, if
     it finds a class likelier for examples of that class than for others.
     """
-    name, split = ("train", job.train) if job.val is None else ("val", job.val)
-    some = sample(split, EXAMPLES if isinstance(split, Arrays) else FEW)
+    name, some = some_examples(job)
     if job.teachers is None or some is None:  # None for a user's DataLoader, which cannot be sampled repeatably
         return None
     with own_randomness(job.device), torch.no_grad():
         asked = [(job.teachers(x).float().cpu(), labels.cpu()) for x, labels in some_batches(job, some, classes)]
     answers, labels = torch.cat([a for a, _ in asked], dim=1), torch.cat([y for _, y in asked])
-    commonest = float(labels.bincount().max()) / len(labels)
-    if len(labels) < FEWEST or commonest == 1:
+    right = {m: accuracy(own, labels) for m, own in enumerate(answers) if by_chance(own, labels)}
+    if not right:
         return None
-    chance = commonest + ERRORS * math.sqrt(commonest * (1 - commonest) / len(labels))
-    right = {m: float((own.argmax(dim=1) == labels).float().mean()) for m, own in enumerate(answers)}
-    odd = [m for m, acc in right.items() if acc <= chance and ordered(answers[m], labels) < ORDERED]
+    many = len(right) > 1
+    return (
+        f"teacher{'s' * many} {', '.join(map(str, right))} look{'s' * (not many)} untrained: right about "
+        f"{', '.join(f'{acc:.0%}' for acc in right.values())} of {len(labels)} examples of {name}, of which "
+        f"{commonest(labels):.0%} are of one class. Were {'their' if many else 'its'} weights loaded, and are the order "
+        "of the classes and the scale of the inputs those of the training?"
+    )
+
+
+def chance_note(runs: Mapping[int, RunFolder]) -> str | None:
+    """A warning about finished teachers, by number, whose stored predictions are no better than chance."""
+    odd = {m: split for m, run in runs.items() if (split := split_by_chance(run)) is not None}
     if not odd:
         return None
-    many = len(odd) > 1
+    many, splits = len(odd) > 1, " and ".join(f"the {split} split" for split in dict.fromkeys(odd.values()))
     return (
-        f"teacher{'s' * many} {', '.join(map(str, odd))} look{'s' * (not many)} untrained: right about "
-        f"{', '.join(f'{right[m]:.0%}' for m in odd)} of {len(labels)} examples of {name}, of which "
-        f"{commonest:.0%} are of one class. Were {'their' if many else 'its'} weights loaded, and are the order of the "
-        "classes and the scale of the inputs those of the training?"
+        f"teacher{'s' * many} {', '.join(map(str, odd))} {'are' if many else 'is'} no better than chance on {splits}; "
+        f"train {'them' if many else 'it'} longer or with another learning rate, and check the labels and the scale of "
+        "the inputs"
     )
+
+
+def split_by_chance(run: RunFolder) -> str | None:
+    """The split on which a finished run is no better than chance: validation or, if that has too few examples, test."""
+    for name, title in {"val": "validation", "test": "test"}.items():
+        stored = run.predictions(name) if run.finished else None
+        if stored is not None and len(stored[0]) >= FEWEST:
+            labels, logits = map(torch.as_tensor, stored)
+            return title if by_chance(logits, labels.long()) else None
+    return None
+
+
+def by_chance(logits: Tensor, labels: Tensor) -> bool:
+    """Whether a network's answers `[B, K]` are no better than chance; False if the labels do not allow to tell."""
+    share = commonest(labels)
+    if len(labels) < FEWEST or share == 1:
+        return False
+    chance = share + ERRORS * math.sqrt(share * (1 - share) / len(labels))
+    return accuracy(logits, labels) <= chance and ordered(logits, labels) < ORDERED
+
+
+def accuracy(logits: Tensor, labels: Tensor) -> float:
+    return float((logits.argmax(dim=1) == labels).float().mean())
+
+
+def commonest(labels: Tensor) -> float:
+    """The share of the most common class."""
+    return float(labels.bincount().max()) / len(labels)
+
+
+def some_examples(job: Job) -> tuple[str, Split | None]:
+    """A few examples of val or, if it has too few to judge by, of train."""
+    splits = {"val": job.val, "train": job.train}
+    for name, split in splits.items():
+        if split is not None:
+            some = sample(split, EXAMPLES if isinstance(split, Arrays) else FEW)
+            if some is None or name == "train" or len(cast(Sized, some)) >= FEWEST:
+                return name, some
+    return "train", None
 
 
 def some_batches(job: Job, some: Split, classes: int) -> Iterator[tuple[Tensor, Tensor]]:
