@@ -16,6 +16,7 @@ from onefold.engine.networks.named import build_network
 from onefold.engine.settings import Settings
 from onefold.engine.training import Job, Training, prepare
 from onefold.ensemble import Teachers
+from onefold.install import install
 from onefold.methods import METHODS, PERTURBATIONS
 from onefold.models import CIFAR10
 from onefold.recipe import OptimRecipe
@@ -84,7 +85,7 @@ def fresh(case: Case) -> nn.Module:
     try:
         timm = importlib.import_module("timm")
     except ImportError:
-        raise ValueError(f"network: '{VIT}' is timm's, which is not installed; pip install timm") from None
+        raise ValueError(f"network: '{VIT}' is timm's, which is not installed; run: {install('timm')}") from None
     net: nn.Module = timm.create_model("vit_small_patch16_224", num_classes=case.classes)
     return net
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from onefold.install import install
+
 
 def missing(name: str, places: Sequence[Path]) -> ValueError:
     """An error that says where we looked, and what to do."""
@@ -19,7 +21,7 @@ def refused(name: str, place: Path, download: bool) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ValueError(f"{name}: reading it needs {error.name}; install it with: pip install {error.name}") from error
+        raise ValueError(f"{name}: reading it needs {error.name}; run: {install(str(error.name))}") from error
     except (OSError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         if download:

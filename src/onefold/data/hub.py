@@ -17,6 +17,7 @@ from onefold.data.holdout import divide
 from onefold.data.options import Options
 from onefold.data.pictures import Pictures
 from onefold.data.source import Source
+from onefold.install import install
 
 SPLITS = {"train": "train", "validation": "val", "valid": "val", "val": "val", "test": "test"}
 
@@ -63,7 +64,7 @@ def import_datasets() -> Any:
         return importlib.import_module("datasets")
     except ImportError:
         raise ValueError(
-            "hf:NAME needs the package datasets, which is not installed; install it with: pip install datasets"
+            f"hf:NAME needs the package datasets, which is not installed; run: {install('datasets')}"
         ) from None
 
 

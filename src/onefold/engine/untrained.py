@@ -40,8 +40,8 @@ def untrained_note(job: Job, classes: int) -> str | None:
     return (
         f"teacher{'s' * many} {', '.join(map(str, right))} look{'s' * (not many)} untrained: right about "
         f"{', '.join(f'{acc:.0%}' for acc in right.values())} of {len(labels)} examples of {name}, of which "
-        f"{commonest(labels):.0%} are of one class. Were {'their' if many else 'its'} weights loaded, and are the order "
-        "of the classes and the scale of the inputs those of the training?"
+        f"{commonest(labels):.0%} are of one class. Were {'their' if many else 'its'} weights loaded, and are the "
+        "order of the classes and the scale of the inputs those of the training?"
     )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from onefold.export.agree import check_agreement
 from onefold.export.program import Traced, quiet
+from onefold.install import install
 
 INPUT, OUTPUT, BATCH = "x", "logits", "batch"
 MOST = 1_900_000_000  # bytes of weights: a single file is limited to two gigabytes
@@ -20,7 +21,8 @@ def check_onnx() -> None:
     """Refuses missing packages before anything is done."""
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ValueError(f"format: onnx needs {' and '.join(missing)}; run: pip install onnx onnxscript onnxruntime")
+        command = install("onnx", "onnxscript", "onnxruntime")
+        raise ValueError(f"format: onnx needs {' and '.join(missing)}; run: {command}")
 
 
 def onnx_bytes(found: Traced, facts: dict[str, Any]) -> tuple[bytes, list[str]]:

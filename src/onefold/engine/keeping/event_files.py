@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onefold.install import install
+
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
@@ -28,7 +30,7 @@ def check_log(log: str | None, out: Path | str | None) -> None:
     if out is None:
         raise ValueError("log: event files are written into the run folder, got none; give out='runs/mine', too")
     if importlib.util.find_spec("tensorboard") is None:
-        raise ValueError("log: expected the package tensorboard, which is not installed; pip install tensorboard")
+        raise ValueError(f"log: the package tensorboard is not installed; run: {install('tensorboard')}")
 
 
 @contextlib.contextmanager
