@@ -46,8 +46,8 @@ def checked_inputs(x: Tensor, moved: Tensor) -> Tensor:
     """The perturbed inputs; refuses any of another shape or dtype. Under autocast an operation may round them."""
     if not isinstance(moved, Tensor):
         raise ValueError(f"perturbation: expected it to return the perturbed inputs, got {type(moved).__name__}")
-    rounded = moved.is_floating_point() and torch.is_autocast_enabled(x.device.type)
-    if moved.shape != x.shape or not (moved.dtype == x.dtype or rounded):
+    same_type = moved.dtype == x.dtype or (moved.is_floating_point() and torch.is_autocast_enabled(x.device.type))
+    if moved.shape != x.shape or not same_type:
         raise ValueError(
             f"perturbation: expected it to return inputs like those it was given, {x.dtype} {list(x.shape)}, got "
             f"{moved.dtype} {list(moved.shape)}"
