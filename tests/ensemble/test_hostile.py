@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from onefold import Teachers, batch_ensemble, collapse, subnetwork
 from onefold.ensemble import BatchEnsemble, Plain
+from onefold.ensemble.copied import shares
 from onefold.perturb import tdiv, tdiv_sdiv
 
 X = torch.rand(4, 4, dtype=torch.float64)
@@ -131,6 +132,24 @@ def test_a_network_that_holds_on_to_itself_is_refused() -> None:
         batch_ensemble(ClosesOver(), 2)
     with pytest.raises(ValueError, match="closes over a module"):
         Teachers([ClosesOver()])
+
+
+class Shared(nn.Linear):
+    """One module for all copies of a network, to save memory."""
+
+    def __deepcopy__(self, memo: Any) -> Shared:
+        return self
+
+
+@pytest.mark.parametrize("example", [None, X])
+def test_a_network_whose_copies_share_a_part_is_refused_and_stays_as_it_is(example: Tensor | None) -> None:
+    shared = Shared(4, 8).double().requires_grad_(False)
+    net, before = nn.Sequential(shared, nn.ReLU(), nn.Linear(8, 3)).double(), shared.weight.clone()
+    with pytest.raises(ValueError, match="copies share weights with it"):
+        batch_ensemble(net, 2, example=example)
+    assert type(net[0]) is Shared
+    assert torch.equal(shared.weight, before)
+    assert not shares(copy.deepcopy(network()), network())
 
 
 class KeepsActivation(nn.Module):

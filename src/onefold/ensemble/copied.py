@@ -7,7 +7,9 @@ import types
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -35,6 +37,19 @@ def copied(net: Module) -> Module:
         if isinstance(module, nn.RNNBase):
             module.flatten_parameters()  # cuDNN wants one contiguous block, which deepcopy splits up
     return net
+
+
+def shares(copied: nn.Module, net: nn.Module) -> bool:
+    """Whether a copy uses memory of the network: a module's `__deepcopy__` may return the module itself."""
+    own = set(memory(net))
+    return any(place in own for place in memory(copied))
+
+
+def memory(net: nn.Module) -> Iterator[int]:
+    """Identifies the storage of each of the network's tensors."""
+    for t in (*net.parameters(), *net.buffers()):
+        plain = t.layout is torch.strided and not isinstance(t, (UninitializedBuffer, UninitializedParameter))
+        yield t.untyped_storage()._cdata if plain else id(t)
 
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, object]]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from onefold.ensemble import check, fast_path
-from onefold.ensemble.copied import copied
+from onefold.ensemble.copied import copied, shares
 from onefold.ensemble.layers import factor_shapes, to_rank_one
 from onefold.ensemble.picking import check_index, substituted
 from onefold.ensemble.plan import Decision, Report, decide, report
@@ -200,6 +200,11 @@ def batch_ensemble(
         raise ValueError(f"members: expected a whole number of at least 1, got {members!r}")
     if init not in ("ones", "normal"):
         raise ValueError(f"init: expected 'ones' or 'normal', got {init!r}")
+    if shares(copied(net), net):  # whatever is converted and checked would be parts of the user's network
+        raise ValueError(
+            f"net: expected a network that can be copied, got a {type(net).__name__} whose copies share weights with "
+            "it; leave out a __deepcopy__ that returns the module itself"
+        )
     if example is None:
         return convert(net, members, init, decide(net, keep), generator)
     if not isinstance(example, Tensor):
