@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from onefold.engine.accelerate import fast_student
+from onefold.engine.accelerate import fast_student, fast_teachers
 from onefold.engine.distributed.batch_norm import share_statistics
 from onefold.engine.distributed.world import ALONE
 from onefold.engine.optim.ema import MovingAverage
-from onefold.ensemble import BatchEnsemble, batch_ensemble
+from onefold.ensemble import BatchEnsemble, Plain, Teachers, batch_ensemble
 from onefold.ensemble.layers import RankOneConv, RankOneLinear
 from onefold.fast.network import make_fast
 from onefold.methods import METHODS
@@ -82,6 +82,37 @@ def test_a_moving_average_answers_with_its_own_weights(case: tuple[BatchEnsemble
     for one in (average, student):
         torch.testing.assert_close(one.at_rest(x), by_hand(one, x))
     assert not torch.allclose(average.at_rest(x), student.at_rest(x))
+
+
+class Shared(nn.Conv2d):
+    """One module for all copies of a network, to save memory."""
+
+    def __deepcopy__(self, memo: object) -> Shared:
+        return self
+
+
+def on_shared() -> nn.Sequential:
+    shared = Shared(3, 4, 3).requires_grad_(False)
+    nn.init.zeros_(shared.weight)
+    return nn.Sequential(shared, nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3))
+
+
+def test_weights_that_copies_share_are_neither_filled_nor_folded() -> None:
+    nets, x = [on_shared() for _ in range(3)], torch.rand(8, 3, 5, 5)
+    before = [copy.deepcopy(dict(net.state_dict())) for net in nets]
+    said: list[str] = []
+    student = Plain(nets[0])
+    fast_student(student, x, "float32", said.append)
+    assert student.net._compiled_call_impl is None
+    teachers = Teachers(nets[1:])
+    assert fast_teachers(teachers, x, "bf16", said.append) is teachers
+    assert len(said) == 2
+    assert said[0].startswith("the student cannot be rewritten")
+    assert said[1].startswith("the teachers cannot be rewritten")
+    for net, held in zip(nets, before, strict=True):
+        for name, value in net.state_dict().items():
+            assert torch.equal(value, held[name]), name
+            assert value.dtype == held[name].dtype
 
 
 def test_a_copy_of_a_norm_that_asks_other_processes_answers_with_its_own_weights() -> None:

@@ -26,12 +26,14 @@ from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_stat
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.layout import INNERMOST, innermost, lay_out, restore, strides_of
 from onefold.ensemble import Teachers
+from onefold.ensemble.copied import shares
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.fold_norms import fold_pairs, foldable
 from onefold.fast.network import make_fast, make_plain
 from onefold.fast.tf32 import tf32
 from onefold.methods import AnyStudent
 
+SHARED = "copies, with which it would be tried, share weights with the original"
 APART = 0.1  # largest allowed difference of outputs, relative to the largest output: what bf16 rounding can cause
 
 T = TypeVar("T")
@@ -47,8 +49,11 @@ def fast_teachers(
     """A faster copy: BatchNorm folded into convolutions, weights rounded to bf16 once instead of in every step, and
     networks rewritten into few kernels."""
     x = innermost(x) if layout is INNERMOST else x  # like a step's inputs, so that networks are traced only once
-    expected = answers(teachers, x)
     given, teachers = teachers, copy.deepcopy(teachers)
+    if shares(teachers, given):
+        say(f"the teachers cannot be rewritten and run layer by layer: {SHARED}")
+        return given
+    expected = answers(given, x)
     fold_all(teachers, given, x, say)
     if layout is INNERMOST:
         lay_out_unless_seen(teachers, x)
@@ -119,12 +124,15 @@ def fast_student(
     """Makes the student's networks, in training and evaluation mode, run rewritten graphs, in all processes or none."""
     expected = answers(student.at_rest, x)
     before = copy.deepcopy(student)
+    apart = not shares(before, student)
     nets = [student.net, student.at_rest.net]
     common = leave_to_rewriting(student.net)  # whether there are layers with statistics over all processes
     make_fast(student.net, world if common else None)
     make_fast(student.at_rest.net)
 
     def ask() -> Tensor:
+        if not apart:  # noise in place of zeros, or a step of statistics, would be the student's
+            raise ValueError(SHARED)
         after = copy.deepcopy(student)
         if common:  # for this check they use no collectives: if one process failed, the others would hang
             share_statistics(after.net, ALONE)
