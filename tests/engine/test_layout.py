@@ -82,6 +82,55 @@ class DrawsOnMaps(Flattens):
         return F.dropout(h, 0.5, training=True).flatten(1)
 
 
+class ReadsMemoryInTraining(ReadsMemory):
+    def flat(self, h: Tensor) -> Tensor:
+        return super().flat(h) if self.training else h.flatten(1)
+
+
+class DrawsOnMapsInTraining(Flattens):
+    def flat(self, h: Tensor) -> Tensor:
+        return F.dropout(h, 0.5, training=self.training).flatten(1)
+
+
+class DrawsAndReadsMemory(ReadsMemoryInTraining):
+    """What is drawn is no excuse."""
+
+    def flat(self, h: Tensor) -> Tensor:
+        return F.dropout(super().flat(F.dropout(h, 0.2, training=self.training)), 0.5, training=self.training)
+
+
+class ReadsGradients(Flattens):
+    """As some kernels do in a backward pass: right for a gradient whose channels are outermost."""
+
+    class Reads(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, h: Tensor) -> Tensor:  # noqa: ARG004
+            return h.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004
+            (g,) = gradients
+            return g.as_strided(g.shape, torch.empty(g.shape).stride()).clone()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.head(self.flat(self.other(self.Reads.apply(F.relu(self.one(x)))))))
+
+
+class NoNoise(Flattens):
+    """Noise in place of the zeros is not a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mask = nn.Parameter(torch.zeros(3), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / (1 + self.mask.sqrt())
+
+
+class NoNoiseAndViews(NoNoise, ViewsInTraining):
+    pass
+
+
 class Unfolds(Flattens):
     """Takes rows of numbers, and makes images of them."""
 
@@ -123,11 +172,18 @@ def one_step(student: AnyStudent, layout: torch.memory_format) -> None:
         (Draws, Draws, INNERMOST, ""),
         (DrawsOnMaps, DrawsOnMaps, INNERMOST, ""),
         (Views, None, OUTERMOST, "the student cannot have channels innermost in memory"),
-        (ViewsInTraining, Flattens, OUTERMOST, "a step cannot have channels innermost in memory"),
+        (ViewsInTraining, Flattens, OUTERMOST, "the student cannot have channels innermost in memory"),
+        (ReadsMemoryInTraining, None, OUTERMOST, "its gradients differ"),
+        (ReadsGradients, None, OUTERMOST, "its gradients differ"),
+        (DrawsAndReadsMemory, None, OUTERMOST, "its gradients differ"),
+        (DrawsOnMapsInTraining, None, INNERMOST, ""),
+        (Flattens, ReadsGradients, OUTERMOST, "the teachers"),
+        (NoNoise, None, INNERMOST, ""),
+        (NoNoiseAndViews, None, OUTERMOST, "the student"),
         (ReadsMemory, None, OUTERMOST, "its answers differ"),
         (BeginsWithZeros, None, OUTERMOST, "its answers differ"),
         (Flattens, Views, OUTERMOST, "the teachers cannot have channels innermost in memory"),
-        (ViewsInTraining, ViewsInTraining, OUTERMOST, "a step"),
+        (ViewsInTraining, ViewsInTraining, OUTERMOST, "the student"),
         (Flattens, ViewsInTraining, INNERMOST, ""),  # teachers are never in training
         (Pixels, Pixels, OUTERMOST, ""),
         (Flattens, Pixels, OUTERMOST, "the teachers"),
@@ -222,23 +278,6 @@ def test_what_fails_either_way_is_not_blamed_on_the_layout() -> None:
     assert not told
 
 
-def test_several_processes_try_no_step_that_could_keep_others_waiting() -> None:
-    class Two:
-        size, rank, part = 2, 0, None
-
-        def collected(self, value: Any) -> list[Any]:
-            return [value, value]
-
-    def step(student: AnyStudent, layout: torch.memory_format) -> None:  # noqa: ARG001
-        raise AssertionError("a step has collectives")
-
-    told: list[str] = []
-    world: Any = Two()
-    assert layout_for(Plain(Flattens()), None, X, step, told.append, world) == INNERMOST
-    assert layout_for(Plain(ViewsInTraining()), None, X, step, told.append, world) == OUTERMOST
-    assert len(told) == 1
-
-
 class LooksAtItsGradient(Flattens):
     """A teacher that a perturbation cannot follow to its input with channels innermost."""
 
@@ -260,6 +299,49 @@ def test_a_teachers_gradient_is_asked_for() -> None:
     told: list[str] = []
     assert layout_for(Plain(Flattens()), of(LooksAtItsGradient), X, one_step, told.append) == OUTERMOST
     assert "the teachers cannot have channels innermost" in told[0]
+    assert layout_for(Plain(Flattens()), of(LooksAtItsGradient), X, one_step, told.append, followed=False) == INNERMOST
+    assert len(told) == 1
+
+
+class Frozen(nn.Module):
+    """A backbone that all copies of a network share, to save memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.norm = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6)
+        self.zero = nn.Parameter(torch.zeros(6))
+        self.requires_grad_(False)
+
+    def __deepcopy__(self, memo: Any) -> Frozen:
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(F.relu(self.norm(self.one(x))) + self.zero.view(1, -1, 1, 1))
+
+
+class OnFrozen(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = Frozen(), nn.Linear(6 * 36, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.head(self.body(x).flatten(1)))
+
+
+@pytest.mark.parametrize("method", ["supervised", "kd"])
+def test_weights_that_copies_share_stay_as_they_are(method: str) -> None:
+    net, data = OnFrozen(), (torch.rand(8, 3, SIZE, SIZE), torch.arange(8) % CLASSES)
+    before = {name: (value, value.clone(), value.stride()) for name, value in net.named_parameters()}
+    teachers = None if method == "supervised" else of(Flattens)
+    short: dict[str, Any] = {"epochs": 1, "batch_size": 8, "device": "cpu", "progress": False}
+    result = onefold.distill(teachers, net, data, method=method, perturbation="none", **short)
+    assert dict(net.named_parameters()).keys() == before.keys()
+    for name, value in net.named_parameters():
+        same, content, strides = before[name]
+        assert value is same, name
+        assert torch.equal(value, content), name
+        assert value.stride() == strides, name
+    assert result.model(X).shape == (len(X), CLASSES)
 
 
 @pytest.mark.parametrize("layer", [nn.InstanceNorm2d(6), nn.LocalResponseNorm(2)])

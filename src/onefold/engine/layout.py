@@ -6,6 +6,7 @@ format: `x.view(len(x), -1)` after a convolution is an error in channels-last. S
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from onefold.engine.alike import close, fill_zeros
-from onefold.engine.device import seeded
+from onefold.engine.alike import Gradients, close, empty, fill_zeros, finite, flat, gradient, same_gradients
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.world import ALONE, World
+from onefold.engine.trial import NO_ROOM, REFUSED, FailsAnyway, difference, failure, first_refusal
 from onefold.ensemble import Teachers
+from onefold.ensemble.copied import shares
 from onefold.ensemble.student import logits_of
-from onefold.fast.tf32 import tf32
 from onefold.methods import AnyStudent
 
 OUTERMOST, INNERMOST = torch.contiguous_format, torch.channels_last
@@ -69,12 +70,16 @@ def layout_for(
     step: TakeStep,
     say: Callable[[str], None],
     world: World = ALONE,
+    *,
+    few: int | None = None,
+    followed: bool = True,
 ) -> torch.memory_format:
-    """Channels-last if, in all processes, the student and all teachers give the same outputs with it and a whole
-    training step runs; otherwise contiguous.
+    """Channels-last if, in all processes, the student's outputs and training gradients and all teachers' outputs are
+    the same with it, and a whole training step runs; otherwise contiguous.
 
-    `step` runs a step with a copy of the student. With several processes only the student's own forward and backward
-    are tried: a step contains collectives, so that if it failed in one process the others would hang.
+    `step` runs a step with a copy of the student. With several processes it must not contain collectives: if it failed
+    in one process, the others would hang. Gradients are computed with the first `few` examples. The teachers' gradients
+    with respect to their inputs are compared, too, if they are `followed` by a perturbation.
     """
     own = teachers.own if isinstance(teachers, SpreadTeachers) else teachers
     networks = [] if own is None else list(own.networks)[: 1 if own.alike else None]
@@ -84,71 +89,82 @@ def layout_for(
     if x.device.type == "cpu" and any(isinstance(module, SLOWER) for module in student.modules()):
         return OUTERMOST
     other = copy.deepcopy(student)
-    take: TakeStep = step if world.size == 1 else partial(differentiate, x)
-    reason = refusal("the student", partial(of_student, other, x), x.device)
-    for network in networks:
-        reason = reason or refusal("the teachers", partial(of_teacher, network, x), x.device)
-    refused = bool(reason)
-    if not refused:
-        reason = refusal("a step", partial(of_step, other, take, INNERMOST), x.device)
-        refused = bool(reason)
-        if refused and refusal("a step", partial(of_step, other, take, OUTERMOST), x.device):
-            reason = ""  # the step fails in both formats, and training itself will say why
-    let_go(other)
-    found = world.collected((refused, reason))
-    for told in [told for _, told in found if told][:1]:
+    if shares(other, student):
+        found = True, REFUSED.format("the student", "a copy of it shares weights with it, so that nothing can be tried")
+    else:
+        strides = strides_of(other)
+        trials: list[tuple[str, Callable[[], str]]] = [("the student", partial(of_student, other, strides, x, few))]
+        trials += [("the teachers", partial(of_teacher, network, x, few, followed)) for network in networks]
+        found = first_refusal([*trials, ("a step", partial(of_step, other, strides, step, x.device))])
+        let_go(other)
+        if x.is_cuda and found == (True, NO_ROOM):
+            torch.cuda.empty_cache()
+    every = world.collected(found)
+    for told in [told for _, told in every if told][:1]:
         say(told)
-    return OUTERMOST if any(refused for refused, _ in found) else INNERMOST
+    return OUTERMOST if any(refused for refused, _ in every) else INNERMOST
 
 
-def refusal(who: str, ask: Callable[[], bool], device: torch.device) -> str:
-    """Why `who` cannot use channels-last; empty if it can. Random number generators are left as they were."""
-    try:
-        with seeded(device, 0), tf32(False):
-            reason = "" if ask() else "its answers differ"
-    except Exception as error:  # code that depends on the memory format may raise anything
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-    return f"{who} cannot have channels innermost in memory, which would be faster: {reason}" if reason else ""
+def of_student(other: AnyStudent, strides: Strides, x: Tensor, few: int | None) -> str:
+    """What is wrong with a student's outputs or training gradients in channels-last; empty if nothing is."""
+    filled = fill_zeros(other)
+
+    def ask(compute: Callable[[Tensor], Gradients], x: Tensor, layout: torch.memory_format) -> Gradients:
+        put(other, layout, strides)
+        found = compute(x)
+        if filled and not finite(found):
+            empty(filled)
+            found = compute(x)
+        return found
+
+    rest = partial(ask, partial(outputs, other.at_rest))
+    train = partial(ask, lambda x: gradient(other, x, "float32"))
+    reason = difference(rest, x, partial(same_outputs, other))
+    reason = reason or difference(train, x[:few], partial(same_gradients, net=other), "gradients")
+    empty(filled)
+    return reason
+
+
+def of_teacher(network: nn.Module, x: Tensor, few: int | None, followed: bool) -> str:
+    """What is wrong with a teacher's outputs, or its input gradient if it is followed, for channels-last inputs; its
+    weights stay as they are."""
+    ask = partial(logits_of, network)
+    reason = difference(lambda x, _: outputs(ask, x), x, partial(same_outputs, network))
+    if not reason and followed and x.is_floating_point():
+        with contextlib.suppress(FailsAnyway):  # without a gradient in either format, it is not the format's fault
+            return difference(lambda x, _: slope(ask, x), x[:few], partial(same_gradients, net=network), "gradients")
+    return reason
+
+
+def of_step(other: AnyStudent, strides: Strides, step: TakeStep, device: torch.device) -> str:
+    """Why a step fails in channels-last; empty if it runs."""
+
+    def take(layout: torch.memory_format) -> None:
+        put(other, layout, strides)
+        other.zero_grad()  # gradients of an earlier trial have that trial's memory format
+        step(other.train(), layout)
+
+    return failure(take, device)
+
+
+def put(other: AnyStudent, layout: torch.memory_format, strides: Strides) -> None:
+    lay_out(other) if layout is INNERMOST else restore(other, strides)
 
 
 @torch.no_grad()
-def of_student(other: AnyStudent, x: Tensor) -> bool:
-    """Whether a copy of the student gives the same outputs in channels-last (or random ones, which cannot be compared).
-    The copy's weights stay in channels-last."""
-    fill_zeros(other)
-    ask = partial(drawn, other.at_rest)
-    expected, again = ask(x), ask(x, seed=1)
-    lay_out(other)
-    return close(ask(innermost(x)), expected, other) or not close(again, expected, other)
+def outputs(network: Callable[[Tensor], Tensor], x: Tensor) -> Gradients:
+    return {"": network(x).float()}
 
 
-@torch.no_grad()
-def of_teacher(network: nn.Module, x: Tensor) -> bool:
-    """Whether a teacher gives the same outputs (or random ones) for channels-last inputs. Also computes its input
-    gradient, which perturbations need: if that fails, it raises."""
-    ask = partial(drawn, partial(logits_of, network))
-    expected = ask(x)
-    if x.is_floating_point():
-        with torch.enable_grad():
-            moved = innermost(x).detach().clone().requires_grad_()
-            answer = ask(moved)
-            if answer.requires_grad:
-                torch.autograd.grad(answer.square().mean(), moved, allow_unused=True)
-    return close(ask(innermost(x)), expected, network) or not close(ask(x, seed=1), expected, network)
+def same_outputs(net: nn.Module, found: Gradients, expected: Gradients) -> bool:
+    return close(found[""], expected[""], net)
 
 
-def drawn(network: Callable[[Tensor], Tensor], x: Tensor, seed: int = 0) -> Tensor:
-    """Outputs from a given seed. A network that draws random feature maps fills them in memory order, so its outputs
-    differ between memory formats."""
-    torch.manual_seed(seed)
-    return network(x).float()
-
-
-def of_step(other: AnyStudent, take: TakeStep, layout: torch.memory_format) -> bool:
-    lay_out(other) if layout is INNERMOST else restore(other, {})
-    other.zero_grad()  # gradients of an earlier trial have that trial's memory format
-    take(other.train(), layout)
-    return True
+def slope(network: Callable[[Tensor], Tensor], x: Tensor) -> Gradients:
+    """The gradient of the mean square of the outputs with respect to the inputs."""
+    z = x.detach().clone().requires_grad_()
+    (g,) = torch.autograd.grad(network(z).float().square().mean(), z, materialize_grads=True)
+    return {"": flat(g)}
 
 
 def differentiate(x: Tensor, student: AnyStudent, layout: torch.memory_format) -> None:
@@ -158,4 +174,6 @@ def differentiate(x: Tensor, student: AnyStudent, layout: torch.memory_format) -
 def let_go(module: nn.Module) -> None:
     """Frees a copy's memory now: student and twin form a reference cycle, which Python would collect only later."""
     for parameter in module.parameters():
-        parameter.grad, parameter.data = None, parameter.data.new_empty(0)
+        parameter.grad = None
+        if not isinstance(parameter, UninitializedParameter):
+            parameter.data = parameter.data.new_empty(0)

@@ -16,12 +16,13 @@ from onefold.data.order import draw_seed
 from onefold.engine.accelerate import fast_student, fast_teachers
 from onefold.engine.blame import blaming
 from onefold.engine.capture import CapturedStep
+from onefold.engine.choose_layout import layout_of_job
 from onefold.engine.device import precision_on
 from onefold.engine.distributed.spread import SpreadTeachers
 from onefold.engine.distributed.statistics import draws_by_itself, with_common_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.diversity import DiversityLog, diversity_log
-from onefold.engine.layout import INNERMOST, OUTERMOST, Strides, innermost, lay_out, layout_for, strides_of
+from onefold.engine.layout import INNERMOST, OUTERMOST, Strides, innermost, lay_out, strides_of
 from onefold.engine.optim.ema import MovingAverage
 from onefold.engine.optim.factories import (
     OptimizerFactory,
@@ -157,14 +158,7 @@ def prepare(job: Job) -> Training:
 
     classes = check_job(job, student, loss_for(student.at_rest, job.teachers), x, labels)
 
-    few = -(-optim.batch_size // optim.accumulate)  # at most as many examples at once as a training step has
-
-    def one_step(other: AnyStudent, layout: torch.memory_format) -> None:
-        loss_for(other, job.teachers, layout)(x[:few], labels[:few]).backward()
-        if job.optimizer is not None:  # torch's SGD works with any memory layout; a custom optimizer may not
-            optimizer_for(other, settings, job.optimizer, unsaid=job.unsaid).step()
-
-    layout = layout_for(student, job.teachers, x, one_step, job.say, job.world) if settings.fast else OUTERMOST
+    layout = layout_of_job(job, student, lambda other, how: loss_for(other, job.teachers, how), x, labels)
     strides = strides_of(student.net)
     if layout is INNERMOST:
         lay_out(student)

@@ -1,0 +1,107 @@
+"""Runs something with contiguous tensors and in channels-last, to see whether it depends on the memory format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from onefold.engine.alike import Gradients
+from onefold.engine.device import seeded
+from onefold.engine.in_order import InOrder
+from onefold.fast.tf32 import tf32
+
+JITTER = 1e-6  # relative change of inputs, which changes no more than another order of summation
+REFUSED = "{} cannot have channels innermost in memory, which would be faster: {}"
+NO_ROOM = "channels stay outermost in memory, which may be slower: there is not enough memory to try them innermost"
+
+T = TypeVar("T")
+Compute = Callable[[Tensor, torch.memory_format], Gradients]  # tensors by name, from inputs
+Alike = Callable[[Gradients, Gradients], bool]
+
+
+class FailsAnyway(Exception):
+    """What was tried fails with contiguous tensors, too."""
+
+
+def first_refusal(trials: Iterable[tuple[str, Callable[[], str]]]) -> tuple[bool, str]:
+    """Whether any trial refuses channels-last, and a sentence that says why, if there is something to say."""
+    for who, trial in trials:
+        try:
+            reason = trial()
+        except FailsAnyway:
+            return True, ""  # training itself will say why
+        except torch.OutOfMemoryError:
+            return True, NO_ROOM
+        if reason:
+            return True, REFUSED.format(who, reason)
+    return False, ""
+
+
+def difference(compute: Compute, x: Tensor, alike: Alike, what: str = "answers") -> str:
+    """What is wrong with the results in channels-last; empty if they are like those of contiguous tensors."""
+    expected = unless_it_fails(lambda: seeing(compute, x, torch.contiguous_format))
+    try:
+        same = alike(seeing(compute, x, torch.channels_last), expected)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # code that depends on the memory format may raise anything
+        return told(error)
+    return "" if same or for_another_reason(compute, x, alike) else f"its {what} differ"
+
+
+def for_another_reason(compute: Compute, x: Tensor, alike: Alike) -> bool:
+    """Whether results differ only because random maps are drawn in the order of the memory, or are such that nothing
+    can be compared: not reproducible even with contiguous tensors, or other ones after a change in the last digits."""
+    try:
+        with InOrder():
+            expected = seeing(compute, x, torch.contiguous_format)
+            if alike(seeing(compute, x, torch.channels_last), expected):
+                return True
+            return not alike(seeing(compute, jittered(x), torch.contiguous_format), expected)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # some code cannot be looked into
+        return False
+
+
+def failure(take: Callable[[torch.memory_format], object], device: torch.device) -> str:
+    """Why a step fails in channels-last; empty if it runs."""
+    with seeded(device, 0):
+        try:
+            take(torch.channels_last)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            reason = told(error)
+        else:
+            return ""
+        unless_it_fails(lambda: take(torch.contiguous_format))
+    return reason
+
+
+def unless_it_fails(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise FailsAnyway from error
+
+
+def seeing(compute: Compute, x: Tensor, layout: torch.memory_format) -> Gradients:
+    """The results in a layout. Random number generators start the same and are left as they were."""
+    with seeded(x.device, 0), tf32(False):
+        moved = layout is torch.channels_last and x.dim() == 4
+        return compute(x.contiguous(memory_format=layout) if moved else x, layout)
+
+
+def jittered(x: Tensor) -> Tensor:
+    return x + JITTER * x.roll(1, -1) if x.is_floating_point() else x
+
+
+def told(error: Exception) -> str:
+    """Its first line."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
