@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onefold.cli import main
-from onefold.cli.run_train import chosen
+from onefold.cli.proposal import chosen
 from onefold.recipes import RECIPES, recipe_named
 
 Refused = Callable[[Sequence[str]], str]

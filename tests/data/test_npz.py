@@ -56,7 +56,8 @@ def test_grey_images_floats_and_features(tmp_path: Path) -> None:
 def test_images_that_cannot_be_perturbed_are_told_of(tmp_path: Path) -> None:
     x = 2 * (PIXELS / 255) - 1
     (note,) = [note for note in load(write(tmp_path, train_x=x, test_x=x[:6])).notes if "perturbed" in note]
-    assert note == "images from -1 to 1 cannot be perturbed, which needs [0, 1] or uint8"
+    told = "images from -1 to 1 cannot be perturbed, which needs [0, 1] or uint8: "
+    assert note == told + "distill needs --distill.perturbation none"
 
 
 def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:

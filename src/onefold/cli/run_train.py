@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from onefold.cli.proposal import check_perturbed, chosen, propose_student
 from onefold.cli.requests import Distill, Train, recipe_asked
 from onefold.cli.summary import source_of, summary
 from onefold.cli.tables import metrics_table, temperature_warnings
@@ -20,9 +21,8 @@ from onefold.engine.networks.named import check_network, check_recorded, found_a
 from onefold.engine.settings import settings_of
 from onefold.engine.teachers import teacher_runs
 from onefold.engine.untrained import chance_note
-from onefold.methods import HYPERPARAMETERS, check_taken, is_taken, method_named, perturbation_named
-from onefold.recipe import Recipe, leaves, to_dict
-from onefold.recipes import recipe_named
+from onefold.methods import check_taken, method_named, perturbation_named
+from onefold.recipe import Recipe, to_dict
 from onefold.run import RunFolder, check_places
 from onefold.terminal import display, propose, say
 
@@ -67,12 +67,7 @@ def train(request: Train, out: Console) -> None:
     if missing:
         say(f"still to be trained: {', '.join(str(m) for m in missing)}; run the same command without --members")
     else:
-        asked = request.fields.distill.perturbation
-        if recipe.distill.perturbation != asked:
-            say(f"the student gets no perturbation: '{asked}' needs more teachers than {recipe.members}")
-        student = ["--out", str(folder.parent / "student")] if request.out else []  # next to its teachers
-        words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *student]
-        propose([*words, *changed(request.recipe, recipe, without=untaken(request.recipe, recipe))])
+        propose_student(request, recipe, folder, source)
 
 
 def beyond(folder: Path, members: int) -> list[str]:
@@ -101,6 +96,7 @@ def distill(request: Distill, out: Console) -> None:
                 check_recorded(found_at(run.about, recipe.network))
         world.first(lambda: check_places([RunFolder(folder)]))
         source = world.in_turn(lambda: source_of(recipe))
+        check_perturbed(recipe, source)
         say(summary(recipe, source, student=True))
     with display() as shown:
         result = distill_run(recipe, folder, teachers, source=source, progress=shown.stage(name), log=request.log)
@@ -162,33 +158,6 @@ def recipe_of(request: Train | Distill, world: World) -> Recipe:
 
 def expanded(path: str) -> Path:
     return Path(path).expanduser()  # the shell does not expand --out=~/runs
-
-
-def chosen(name: str, recipe: Recipe) -> dict[str, object]:
-    """The hyperparameters of the student that differ from those of the named recipe. Label smoothing is not among them:
-    it is for the teachers, and both are often given the same flags."""
-    before = leaves(recipe_named(name))
-    own = {f"distill.{one}" for one in HYPERPARAMETERS}
-    return {field: value for field, value in leaves(recipe).items() if field in own and value != before[field]}
-
-
-def untaken(name: str, recipe: Recipe) -> list[str]:
-    """Those of them that neither the student's method nor its perturbation takes."""
-    method, perturbation = method_named(recipe.distill.method), perturbation_named(recipe.distill.perturbation)
-    return [field for field in chosen(name, recipe) if not is_taken(method, perturbation, field)]
-
-
-def changed(name: str, recipe: Recipe, without: Sequence[str] = ()) -> list[str]:
-    """The flags that turn the named recipe into this one."""
-    before = leaves(recipe_named(name))
-    words = []
-    for field, value in leaves(recipe).items():
-        group, dot, last = ("recipe.members" if field == "members" else field).replace("_", "-").rpartition(".")
-        if value == before[field] or field == "data.download" or field in without:
-            continue
-        switch = f"--{group}{dot}no-{last}" if value is False else f"--{group}{dot}{last}"
-        words += [switch] if isinstance(value, bool) else [switch, str(value)]
-    return words
 
 
 def members_of(given: str | None, members: int) -> list[int] | None:

@@ -8,7 +8,7 @@ from onefold.data.describe import describe, rows
 from onefold.data.given import GivenLoader
 from onefold.data.loader import DeviceLoader, Loader, loader_for
 from onefold.data.pictures import ImageFiles, Pictures
-from onefold.data.source import Source, from_arrays
+from onefold.data.source import Source, beyond_pixels, from_arrays
 from onefold.data.specs import KINDS, READERS, load
 from onefold.data.split import Arrays, Split, as_split, labels_of, targets_of
 from onefold.data.statistics import Statistics, statistics_of
@@ -35,6 +35,7 @@ __all__ = [
     "Statistics",
     "StreamLoader",
     "as_split",
+    "beyond_pixels",
     "corrupt",
     "crop_and_flip",
     "describe",

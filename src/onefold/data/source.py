@@ -16,6 +16,7 @@ from onefold.data.split import FEW, Arrays, Split, check_range, first_few, label
 from onefold.data.statistics import SAMPLE, Statistics, sampled, statistics_of
 
 SMALL = 96  # pixels: streamed images with sides up to this keep their size
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +77,22 @@ def from_arrays(
     augment = CropFlip(min(4, min(shape[1:]) // 8), flip) if train.images else None
     if len(shape) == 3 and not train.images:
         notes = (*notes, f"{train.x.dtype} images are taken as they are: random crops and flips are for uint8")
-        low, high = (float(end) for end in seen["train"].aminmax())
-        if low < 0 or high > 1:
-            notes = (*notes, f"images from {low:.3g} to {high:.3g} cannot be perturbed, which needs [0, 1] or uint8")
+        if (ends := beyond_pixels(train)) is not None:
+            notes = (
+                *notes,
+                f"images from {ends[0]:.3g} to {ends[1]:.3g} cannot be perturbed, which needs [0, 1] or uint8: "
+                "distill needs --distill.perturbation none",
+            )
     size = shape[1:] if len(shape) > 1 else shape
     return Source(name, train, val, test, classes, statistics_of(train.x), size, augment, notes)
+
+
+def beyond_pixels(train: Split) -> tuple[float, float] | None:
+    """The range of float images that leave [0, 1], as normalised ones do, so that they cannot be perturbed."""
+    if not isinstance(train, Arrays) or train.images or train.x.dim() != 4:
+        return None
+    low, high = (float(end) for end in looked_at(train).aminmax())
+    return (low, high) if low < 0 or high > 1 + ROUNDING else None
 
 
 def from_pictures(
