@@ -18,6 +18,7 @@ from onefold.data import Arrays
 from onefold.engine import conduct
 from onefold.engine.conduct import look_at
 from onefold.engine.training import Job, prepare
+from onefold.perturb import PIXELS, InputSpace
 from onefold.run import RunFolder
 
 Logs = pytest.LogCaptureFixture
@@ -89,6 +90,18 @@ def test_uint8_images_and_floats_in_the_unit_range_are_alike(make_job: Any) -> N
     assert notes(make_job, val=Arrays(x, y)) == []
     with pytest.raises(ValueError, match=r"^val: expected inputs on the scale of train"):
         notes(make_job, val=Arrays(255 * x, y))
+
+
+@pytest.mark.parametrize("space", [PIXELS, InputSpace.standardized([0.5], [0.5])])
+def test_all_images_are_asked_whether_a_perturbation_would_clip_them(make_job: Any, space: InputSpace) -> None:
+    """Also those behind the first ones, which may be dark."""
+    x, y = floats(48, 1)
+    x[40, 0, 2, 1] = 1.5
+    prepare(make_job(train=Arrays(x, y), perturbation="none", space=space))
+    with pytest.raises(ValueError, match=r"space: expected inputs .* to 1\.5, which a perturbation would clip"):
+        prepare(make_job(train=Arrays(x, y), space=space))
+    x[40, 0, 2, 1] = 0.5
+    prepare(make_job(train=Arrays(x, y), space=space))
 
 
 def test_missing_classes_are_told_where_labels_are_known(make_job: Any) -> None:

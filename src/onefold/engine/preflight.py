@@ -202,6 +202,8 @@ def check_space(job: Job, x: Tensor) -> None:
     if job.perturbation.perturb is not none:
         check_inputs(x, job.space)
         job.space.check(x)  # also on a GPU, because this runs only once
+        if isinstance(job.train, Arrays) and job.train.x.is_floating_point():
+            job.space.check(torch.stack([job.train.x.amin(0), job.train.x.amax(0)]))  # the extremes of all examples
 
 
 def check_smallest_batch(job: Job, student: AnyStudent, x: Tensor) -> None:
