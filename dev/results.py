@@ -33,51 +33,57 @@ BEGIN, END = "<!-- results -->", "<!-- /results -->"
 SETTINGS = {"cifar10": "CIFAR-10, WRN28x1", "cifar100": "CIFAR-100, WRN28x4"}
 TEACHERS = 4
 METRICS, BRIEF = COLUMNS[:5], COLUMNS[:4]
-MEASURED = {"corruption": "corrupted images", "ood": "other distributions", "health": "averaging", "costs": "run time"}
-PUBLISHED = " More about them: [docs/corruptions.md](docs/corruptions.md)."
-SHARED = " Training is as it went: runs that shared the GPU with others took longer than they would alone."
+MEASURED = {
+    "corruption": "corrupted images",
+    "ood": "out-of-distribution images",
+    "health": "averaging",
+    "costs": "run time",
+}
+PUBLISHED = " More about the images: [docs/corruptions.md](docs/corruptions.md)."
+SHARED = " Training times are as measured; runs that shared the GPU took longer than they would have alone."
 # What cannot be seen from the logs, by data set.
 STOOD_STILL = {
-    "cifar10": " The four teachers, which were trained at once, stood still for nine of their minutes while something "
-    "else was timed, and had tests beside them: at the 3.18 ms a round that was measured meanwhile they take 3.7 "
-    "minutes together. Proxy-EnD², BE + ConfODS and BE + TDiv-SDiv had measurements and tests beside them, in other "
-    "processes."
+    "cifar10": " The four teachers, trained at once, were paused for nine minutes while something else was timed, and "
+    "shared the machine with tests; at the 3.18 ms per round measured at the time, they would take 3.7 minutes "
+    "together. Proxy-EnD², BE + ConfODS and BE + TDiv-SDiv ran while other processes were measuring and testing."
 }
 PROXY = (
-    "Proxy-EnD² has the temperature of the other methods in teachers and student, which the paper's formula does not "
-    "print: without it, ACC, NLL, ECE and cNLL were 93.42, 0.2125, 0.0121 and 0.2122 on CIFAR-10, which is not what "
-    "the paper's table shows ([dev/LOG.md](dev/LOG.md))."
+    "For Proxy-EnD², teachers and student use the same temperature as in the other methods, although the paper's "
+    "formula has none: without it, ACC, NLL, ECE and cNLL were 93.42, 0.2125, 0.0121 and 0.2122 on CIFAR-10, which "
+    "does not match the paper's table ([dev/LOG.md](dev/LOG.md))."
 )
 OTHERWISE = {
     "cifar100": "The authors' own rerun on CIFAR-100 (ACC, NLL, ECE, cNLL, cECE; means of four) gave 79.17, 1.072, "
     "0.134, 0.871, 0.044 for KD, 79.32, 1.012, 0.127, 0.843, 0.046 for LatentBE and 80.09, 0.798, 0.071, 0.770, 0.041 "
-    "for LatentBE + TDiv-SDiv, and 81.08, 0.715, 0.030, 0.709, 0.018 for DE-4: apart from the paper's table, too. The "
-    "training images were shuffled once, so that the 5,000 of the validation split are others than the paper's. "
-    "LatentBE has the weights of epoch 175, the best validation accuracy of all 200 epochs; the authors' code looks at "
-    "every twentieth and at each of the last twenty, which would have been epoch 192, with a validation NLL of 0.949 "
-    "for 0.975. The recipes have the authors' rule since; by that rule alone one other of the runs kept here changes, "
-    "CIFAR-100's second teacher (epoch 187 for 179)."
+    "for LatentBE + TDiv-SDiv, and 81.08, 0.715, 0.030, 0.709, 0.018 for DE-4, which also differs from the paper's "
+    "table. The training images were shuffled once, so the 5,000 validation images are not the paper's. LatentBE has "
+    "the weights of epoch 175, which has the best validation accuracy of all 200 epochs; the authors' code considers "
+    "only every twentieth epoch and each of the last twenty, and would have chosen epoch 192, with a validation NLL of "
+    "0.949 instead of 0.975. The recipes now follow the authors' rule. It would change only one other run kept here, "
+    "CIFAR-100's second teacher (epoch 187 instead of 179)."
 }
 DEFAULT = "LatentBE + TDiv-SDiv"
 LEGEND = (
     "Means over runs; the paper's numbers in italics. † marks results worse than the paper's by more than two of its "
-    "standard deviations. The causes, as far as they are known, are in [RESULTS.md](RESULTS.md)."
+    "standard deviations; known causes are explained in [RESULTS.md](RESULTS.md)."
 )
-BOLD = "Bold: the best of each column."
+BOLD = "Bold: the best student in each column."
 SHORT = "-lines"  # suffix of the folders of short runs with two members
 LINES = (
-    "Students of the first two teachers, 60 epochs, one seed each: shorter than those above, and for the pictures only."
+    "Students of the first two teachers, trained for 60 epochs with one seed each: shorter than those above, and only "
+    "for these pictures."
 )
 Lines = list[str]
 BUILT = "<!-- written by `python dev/results.py` from results/; not to be edited -->"
 ABOUT = (
-    "Runs of this software with the paper's settings, as they came out. Below ours stands the paper's number in "
-    "italics, with the difference in its standard deviations (σ); `ok` counts the numbers that are within two of them, "
-    "or better, of those that have one. Means and deviations are over seeds. Everything is computed from the "
-    "predictions and measurements in [results](results), which has the recipe, environment and log of each run, too. "
-    "Products are in bf16 and the last, partial batch of an epoch is kept. Every epoch could be served, the first of "
-    "those with the same validation accuracy; now it is one of every tenth of a training or of the last tenth, the one "
-    "with the lowest NLL of equals: another one in six of these runs ([dev/LOG.md](dev/LOG.md))."
+    "Unfiltered results of this software with the paper's settings. In italics, below ours, the paper's numbers and "
+    "the difference in units of the paper's standard deviation (σ); of the numbers that have one, `ok` counts those "
+    "that are within two standard deviations, or better. Means and deviations are over seeds. Everything is computed "
+    "from the predictions and measurements in [results](results), which also has the recipe, environment and log of "
+    "each run. Matrix products and convolutions are in bf16, and the last, partial batch of each epoch is used. In "
+    "these runs, the epoch with the best validation accuracy is served, the first one in case of ties. Since then, the "
+    "rule has changed: it takes the best among the epochs after each tenth of a training run and all in the last "
+    "tenth, with ties decided by NLL. This would choose another epoch in six of these runs ([dev/LOG.md](dev/LOG.md))."
 )
 
 
@@ -157,7 +163,7 @@ def page(kept: Kept) -> str:
             tables = [row for grid in grids(section) for row in markdown_table(grid)]
             lines += [f"## {section.title}", "", *shown(section), *tables]
     if kept.notes:
-        lines += ["## Not finished, or left out", "", *(f"- {note}" for note in kept.notes), ""]
+        lines += ["## Unfinished or left out", "", *(f"- {note}" for note in kept.notes), ""]
     both = side_of_each(kept)
     opening = [BUILT, "# Results", ABOUT, "", *contents(lines), "", *(linked([both], "") if both else [])]
     return "\n".join([*opening, *lines]).rstrip("\n") + "\n"
@@ -268,7 +274,7 @@ def linked(pictures: Sequence[Picture], place: str) -> Lines:
 def along_lines(section: Section) -> Lines:
     """Students of two teachers: their metrics, and pictures of the line between their two members."""
     rows = [(row.label, metrics_of(row, METRICS)) for row in section.rows if row.first.kind == "student"]
-    grid = Grid("", "Two members, and what lies between them", tuple(headings(METRICS)), tuple(rows), LINES)
+    grid = Grid("", "Two members, and the line between them", tuple(headings(METRICS)), tuple(rows), LINES)
     return [*markdown_table(grid), *linked(between(section), section.slug + SHORT)]
 
 
@@ -291,7 +297,7 @@ def block(kept: Kept) -> str:
     for name, title in SETTINGS.items():
         every = standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
         if all(one.row is None for one in every):
-            lines += [f"{title}: no student of the paper's table is finished yet.", ""]
+            lines += [f"{title}: none of the students in the paper's table has finished yet.", ""]
             continue
         single, *_, ensemble = teachers_standings(TABLES[name], kept.folder, TEACHERS, kept.sections)
         lines += [f"**{title}, students of four teachers**", "", *table(["network", *headings(BRIEF), "runs"], 1)]
@@ -299,7 +305,7 @@ def block(kept: Kept) -> str:
         lines += [line(one.label, *in_brief(one), str(one.row.networks)) for one in done if one.row is not None]
         lines += ["", *spaced(gained(single, ensemble, done))]
         missing = [one.label for one in every if one.row is None]
-        lines += [f"Not finished yet: {', '.join(missing)}.", ""] if missing else []
+        lines += [f"Not run: {', '.join(missing)}.", ""] if missing else []
     lines += [LEGEND] if lines else []
     return "\n".join(lines).strip("\n")
 
@@ -325,7 +331,7 @@ def gained(single: Standing, ensemble: Standing, done: Sequence[Standing]) -> Li
             continue
         share = (student - one) / (many - one)
         shares.append(f"{share:.0%} in {column.title.removesuffix(' %')}" if share > 0 else f"none in {column.title}")
-    return [f"Of what the ensemble gains over a single network, {DEFAULT} keeps {', '.join(shares)}."] if shares else []
+    return [f"Of the ensemble's gain over a single network, {DEFAULT} keeps {', '.join(shares)}."] if shares else []
 
 
 def told_of(name: str, every: Sequence[Standing]) -> Lines:

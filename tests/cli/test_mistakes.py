@@ -93,7 +93,7 @@ Refused = Callable[[Sequence[str]], str]
         (["evaluate"], "evaluate needs a run folder; for example: onefold evaluate"),
         (["evaluate", "no/where"], "no/where: there is no such folder; give a run folder"),
         (["report"], "report needs a run folder; for example: onefold report"),
-        (["report", "no/where"], "no/where: there is no such folder; give the folder of a run"),
+        (["report", "no/where"], "no/where: there is no such folder; give a run folder, or one that contains runs"),
         (["demo", "--seeds", "0"], "--seeds: expected at least 1, got 0"),
         (["demo", "--seeds", "few"], "--seeds: expected a whole number, got 'few'"),
         (["demo", "--workers", "0"], "--workers: expected at least 1, got 0"),

@@ -158,7 +158,7 @@ def test_evaluation_and_the_page(runs: Path, kept: Path, tmp_path: Path, capsys:
     assert main(["evaluate", *words]) == 0
     assert "DE-2" in capsys.readouterr().out
     assert main(["report", str(kept), "--out", str(tmp_path / "page.html")]) == 0
-    assert "Read from compact predictions" in (tmp_path / "page.html").read_text()
+    assert "Computed from compact predictions" in (tmp_path / "page.html").read_text()
     report([runs], tmp_path / "full.html")
     assert "compact" not in (tmp_path / "full.html").read_text()
 

@@ -146,7 +146,7 @@ def test_rows_are_numbers_or_say_what_is_missing(root: Path, script: Script) -> 
     assert re.fullmatch(r"\d/5", rows["KD"][-1])
     assert rows["LatentBE + TDiv-SDiv"][0] == "in progress: seed 0 at epoch 120 of 200"
     assert rows["LatentBE + TDiv-SDiv"][2] == told("–<br>*0.205 ± 0.006*")
-    assert rows["BE + ConfODS"][0] == "seed 1 is finished, without predictions"
+    assert rows["BE + ConfODS"][0] == "seed 1 is finished, but has no predictions"
     assert rows["BE"][0] == "not run yet"
     assert rows["BE"][-1] == "–"
     teachers = lines_of(ten, "### Teachers")
@@ -164,8 +164,8 @@ def test_rows_are_numbers_or_say_what_is_missing(root: Path, script: Script) -> 
     assert "generated, seed 0" in ten
     assert lines_of(ten, "### Training time")["KD"][0] == told("10.0 ± 0.0")
     assert lines_of(ten, "### Inference time")["KD"][0] == told("10.0 ± 0.0")  # microseconds
-    assert "Not measured yet: other distributions" in ten
-    assert "is not finished" in page.split("## Not finished, or left out")[1]
+    assert "Not measured yet: out-of-distribution images" in ten
+    assert "is not finished" in page.split("## Unfinished or left out")[1]
     assert str(root) not in page
 
 
@@ -177,8 +177,8 @@ def test_the_readme_and_the_pictures(root: Path, script: Script) -> None:
     assert readme.endswith("<!-- /results -->\n\nThe rest.\n")
     assert list(lines_of(readme, "# A title"))[2:] == ["DE-1", "DE-4", "KD"]
     assert "old" not in readme
-    assert "Not finished yet: LatentBE, LatentBE + TDiv-SDiv" in readme
-    assert "CIFAR-100, WRN28x4: no student of the paper's table is finished yet." in readme
+    assert "Not run: LatentBE, LatentBE + TDiv-SDiv" in readme
+    assert "CIFAR-100, WRN28x4: none of the students in the paper's table has finished yet." in readme
     page = (root / "RESULTS.md").read_text()
     pictures = PICTURE.findall(page)
     assert len(pictures) >= 4
@@ -224,7 +224,7 @@ def test_results_begin_with_contents_and_sections_with_pictures(root: Path, scri
     rows = lines_of(page, "### Students of DE-4")
     for column in range(1, 6):
         assert [rows[name][column].startswith("**") for name in ("KD", "BE")].count(True) == 1
-    assert "Bold: the best of each column." in page.split("### Teachers")[0]
+    assert "Bold: the best student in each column." in page.split("### Teachers")[0]
     assert "**" not in page.split("### Teachers")[1].split("###")[0]
 
 
@@ -265,7 +265,7 @@ def test_short_runs_for_lines_are_in_no_other_table(root: Path, script: Script) 
     page = (root / "RESULTS.md").read_text()
     assert list(lines_of(page, "### Two members"))[2:] == ["LatentBE"]
     own = page[page.index("### Two members") : page.index("## CIFAR-100")]
-    listed = "  - [Two members, and what lies between them](#two-members-and-what-lies-between-them)\n"
+    listed = "  - [Two members, and the line between them](#two-members-and-the-line-between-them)\n"
     assert page.replace(own, "").replace(listed, "") == before  # nobody else has become "LatentBE (4 teachers)"
     drawn = root / "results" / "pictures" / "cifar10-wrn28x1-lines"
     assert {path.name for path in drawn.iterdir()} == {"subspace.svg", "subspace-reestimated.svg"}
@@ -278,7 +278,7 @@ def test_nothing_there(tmp_path: Path, script: Script) -> None:
     page = (tmp_path / "RESULTS.md").read_text()
     assert page.count("not run yet") == 2 * (9 + 4)
     assert told("*0.205 ± 0.006*") in page
-    assert (tmp_path / "README.md").read_text().count("is finished yet") == 2
+    assert (tmp_path / "README.md").read_text().count("has finished yet") == 2
     (tmp_path / "README.md").write_text("no markers")
     with pytest.raises(ValueError, match="expected <!-- results --> and <!-- /results --> once each"):
         script("results").main(["--root", str(tmp_path)])
@@ -314,12 +314,12 @@ def test_what_falls_short_is_said_with_how_far_it_is() -> None:
     row = Ours("KD", "seed", None, {}, ())
     object.__setattr__(row, "cells", (Number(93.4, 0.2, 2, paper["ACC"]), Number(0.2, None, 4, paper["NLL"])))
     # 0.3 in deviations of sqrt(0.2^2 + 0.1^2).
-    wanted = told("KD in ACC % (93.40 ± 0.20 for 93.70 ± 0.10, 1.3 combined deviations away)")
+    wanted = told("KD in ACC % (93.40 ± 0.20 vs. 93.70 ± 0.10, 1.3 combined deviations away)")
     combined = "A combined deviation is √(ours² + the paper's²)."
     assert short_of([row], COLUMNS[:2]) == [
-        f"Short of the paper by more than two of its deviations: {wanted}. {combined}"
+        f"Worse than the paper by more than two of its standard deviations: {wanted}. {combined}"
     ]
     object.__setattr__(row, "cells", (Number(93.7, 0.2, 2, paper["ACC"]), Number(0.3, None, 4, paper["NLL"])))
-    assert short_of([row], COLUMNS[:2])[0].endswith(f"KD in NLL (0.3000 for 0.270{PLUS_MINUS}0.004).")
+    assert short_of([row], COLUMNS[:2])[0].endswith(f"KD in NLL (0.3000 vs. 0.270{PLUS_MINUS}0.004).")
     object.__setattr__(row, "cells", (Number(None), Number(0.27, None, 4, paper["NLL"])))
     assert short_of([row], COLUMNS[:2]) == []

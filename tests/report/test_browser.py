@@ -223,7 +223,7 @@ def test_contents_lead_everywhere(page: Path) -> None:
     assert all(target[1:] in ids for target in targets)
     assert titles[:4] == [
         "Results",
-        "Accuracy and likelihood for the cost of one pass",
+        "Accuracy and likelihood by inference cost",
         "Corruption by severity",
         "Learning curves",
     ]

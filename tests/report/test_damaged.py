@@ -29,7 +29,7 @@ WriteRun = Callable[..., RunFolder]
         ("about", "run.json: expected JSON, got something else"),
         ("result", "result.json: expected a JSON object, got list"),
         ("predictions", "test.npz: expected labels and logits, got a damaged or foreign file"),
-        ("no predictions", "there are no predictions of a test split"),
+        ("no predictions", "there are no predictions on a test split"),
         ("no values", "logits: expected finite logits"),
     ],
 )
@@ -81,7 +81,7 @@ def damage(run: RunFolder, how: str) -> None:
     [
         ("corruption", "{", "is damaged and is left out"),
         ("corruption", '{"version": 1, "source": "x", "rows": []}', "is damaged"),
-        ("ood", '{"version": 2}', "is of version 2, and 1 is what can be read"),
+        ("ood", '{"version": 2}', "has version 2, but only version 1 can be read"),
         ("ood", "[]", "is damaged"),
         ("subspace", '{"version": 1, "t": [0, 1], "curves": [{"split": "test"}], "average": {}}', "is damaged"),
         ("costs", '{"version": 1, "device": "x", "inference": [{"what": "single"}]}', "is damaged"),

@@ -53,7 +53,7 @@ def test_latex_has_the_papers_numbers_below_ours_and_says_so() -> None:
         ["none", "--", "--", "--"],
     ]
     assert r"\label{tab:cifar10-wrn28x1-results}" in text
-    assert "The paper's numbers stand in italics below ours, with the difference in its standard deviations" in text
+    assert "The paper's numbers are in italics below ours, with the difference in units of the pap" in text
     for opened, closed in (("{", "}"), (r"\begin{", r"\end{")):
         assert text.replace(r"\{", "").replace(r"\}", "").count(opened) == text.count(closed)
     assert "The paper's" not in latex("t", [(SECTION, [grid(3, paper=False)], [])], [])
@@ -96,5 +96,5 @@ def test_the_best_of_some_are_marked() -> None:
 
 
 def test_markdown_says_where_the_papers_numbers_stand() -> None:
-    assert any("stand in brackets behind ours" in line for line in markdown_table(grid(2)))
+    assert any("are in parentheses after ours" in line for line in markdown_table(grid(2)))
     assert not any("The paper's" in line for line in markdown_table(grid(2, paper=False)))

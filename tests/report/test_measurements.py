@@ -80,10 +80,10 @@ def test_numbers_of_images_made_here_are_shown_beside_the_papers_but_not_counted
         edit(run, "corruption", source=source)
         found = tables(tmp_path)
         assert dict(found["corruption"].rows)["LatentBE + TDiv-SDiv"][1].papers == f"1.237{PLUS_MINUS}0.024"
-        assert ("these were made here" in found["corruption"].caption) == source.startswith("generated")
+        assert ("ours were generated here" in found["corruption"].caption) == source.startswith("generated")
         (section,) = sections(collect([tmp_path])[0])
         (said,) = [s for s in sentences(section, list(found.values())) if s.startswith("Of ")]
-        counted.append(int(said.split()[1]))
+        counted.append(int(said.split()[2]))
     assert counted[0] == counted[1] + 3  # ACC, NLL and ECE
 
 

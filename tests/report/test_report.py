@@ -120,7 +120,7 @@ def test_teachers_of_other_data_are_not_an_ensemble(tmp_path: Path) -> None:
     write_run(tmp_path / "teacher-1", recipe_with(), 1, teacher=True, labels=5)
     answers, notes = collect([tmp_path])
     assert [answer.label for answer in answers] == ["single network"] * 2
-    assert "expected teachers of one ensemble side by side, got other labels" in notes[0]
+    assert "expected the same labels for all teachers in a folder, got others" in notes[0]
 
 
 def test_rows_stand_in_the_papers_order_and_differences_are_named(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
     RunFolder(tmp_path / "broken").log({"kind": "val", "step": 1200, "epoch": 3, "acc": 0.25, "nll": 1.5})
     assert collect([tmp_path / "broken"])[1][0].endswith(
         "broken is not finished (step 1,200, epoch 3, validation accuracy 25.0% and NLL 1.500); run its command again "
-        "to go on"
+        "to resume"
     )
 
 
@@ -221,7 +221,7 @@ def test_a_run_named_twice_counts_once(tmp_path: Path) -> None:
 def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no such folder"):
         collect([tmp_path / "nothing"])
-    with pytest.raises(ValueError, match="there is no run in this folder"):
+    with pytest.raises(ValueError, match="there are no runs in this folder"):
         collect([tmp_path])
 
 
@@ -279,7 +279,7 @@ def test_every_picture_is_described_in_words(tmp_path: Path) -> None:
     outline.feed(page.read_text())
     before, after = outline.pictures
     assert before["role"] == after["role"] == "img"
-    assert (before["aria-label"] or "").startswith("Reliability diagram of LatentBE, 90 answers")
+    assert (before["aria-label"] or "").startswith("Reliability diagram of LatentBE, 90 predictions")
     assert (after["aria-label"] or "").startswith("Reliability diagram of LatentBE at temperature")
 
 

@@ -46,7 +46,7 @@ def accuracies(runs: list[Path]) -> list[float]:
 
 def test_accuracies_are_less_the_single_networks(section: Section, everything: Path) -> None:
     title, (zero, *lines) = lines_of(section, 0)
-    assert title == "ACC % less the single network's"
+    assert title == "ACC % minus the single network's"
     assert zero == [0, 0]
     assert lines[0] == [0] * 6
     singles = accuracies([everything / "teachers" / f"teacher-{m}" for m in range(4)])
@@ -57,7 +57,7 @@ def test_accuracies_are_less_the_single_networks(section: Section, everything: P
     picture = corruption_picture(section, looks(section))
     assert picture is not None
     told = ", ".join(f"{value:.2f}" for value in (clean[0], *singles))
-    assert f"which has {told}% at severities 0 to 5" in picture.caption
+    assert f"which is {told}% at severities 0 to 5" in picture.caption
 
 
 def test_without_a_single_network_they_are_as_they_are(section: Section, everything: Path) -> None:

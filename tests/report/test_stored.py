@@ -92,7 +92,7 @@ def test_ensembles_of_the_first_ones(tmp_path: Path) -> None:
 def test_other_labels_are_no_ensemble(tmp_path: Path) -> None:
     write(tmp_path / "a.npz", 0)
     write(tmp_path / "b.npz", 1, rows=300)
-    with pytest.raises(ValueError, match="got other labels"):
+    with pytest.raises(ValueError, match="expected the same labels for all teachers in a folder, got others"):
         next(together([opened(tmp_path / "a.npz"), opened(tmp_path / "b.npz")]))
 
 

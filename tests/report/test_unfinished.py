@@ -48,7 +48,7 @@ def test_its_curves_are_drawn(tmp_path: Path, write: WriteRun) -> None:
     assert f"from {error[0]:.4g} to {error[-1]:.4g}" in picture.panels[1].description
     page, _ = report([tmp_path], tmp_path / "report.html", figures=tmp_path / "figures")
     text = html.unescape(page.read_text())
-    assert "Runs that are not finished" in text
+    assert "Unfinished runs" in text
     assert picture.panels[1].description in text
     assert "going is not finished (step" in text
     assert {path.name for path in (tmp_path / "figures" / "unfinished").iterdir()} == {
@@ -72,7 +72,7 @@ def test_a_log_that_is_too_short_is_a_line_only(tmp_path: Path, write: WriteRun,
     path = stopped(write(tmp_path / "a", cifar10(), 0, measured=False), lines)
     page, _ = report([path], tmp_path / "report.html")
     assert "a is not finished" in page.read_text()
-    assert "Runs that are not finished" not in page.read_text()
+    assert "Unfinished runs" not in page.read_text()
     assert unfinished_pictures(gathered([path]).going) == []
 
 

@@ -51,12 +51,12 @@ GAIN = "that the ensemble of 4 has over a single network"
     [
         ({"cnll": 0.24, "acc": 0.935}, f"keeps 60% of the cNLL gain and 75% of the accuracy gain {GAIN}, at 1/4"),
         ({"cnll": 0.2, "acc": 0.94}, f"keeps 100% of the cNLL gain and 100% of the accuracy gain {GAIN}, at 1/4"),
-        ({"cnll": 0.19, "acc": 0.941}, "is better than the ensemble of 4 by cNLL and accuracy, at 1/4 of the cost ("),
-        ({"cnll": 0.19}, f"keeps 50% of the accuracy gain {GAIN}, and is better than the ensemble of 4 by cNLL, at"),
-        ({"cnll": 0.31}, f"keeps 50% of the accuracy gain {GAIN}, and is worse than a single network by cNLL, at"),
-        ({"cnll": 0.31, "acc": 0.91}, "is worse than a single network by cNLL and accuracy, at 1/4 of the cost ("),
+        ({"cnll": 0.19, "acc": 0.941}, "is better than the ensemble of 4 in cNLL and accuracy, at 1/4 of the cost ("),
+        ({"cnll": 0.19}, f"keeps 50% of the accuracy gain {GAIN}, and is better than the ensemble of 4 in cNLL, at"),
+        ({"cnll": 0.31}, f"keeps 50% of the accuracy gain {GAIN}, and is worse than a single network in cNLL, at"),
+        ({"cnll": 0.31, "acc": 0.91}, "is worse than a single network in cNLL and accuracy, at 1/4 of the cost ("),
         # What is left of the gain after temperature scaling does not hide what there is without it.
-        ({"nll": 0.41}, "and is worse than a single network by NLL without temperature scaling, at 1/4"),
+        ({"nll": 0.41}, "and is worse than a single network in NLL without temperature scaling, at 1/4"),
     ],
 )
 def test_how_much_is_kept(section: Section, student: dict[str, float], said: str) -> None:
@@ -85,9 +85,11 @@ def test_the_summary_says_how_much_is_kept(section: Section, tables: dict[str, G
     (latent,) = [sentence for sentence in said if sentence.startswith("LatentBE keeps")]
     start = f"LatentBE keeps {shares[0]} of the cNLL gain and {shares[1]} of the accuracy gain {GAIN}, at 1/4 of the"
     assert latent.startswith(start)
-    assert "0.110 ms an image against 0.410" in latent
+    assert "0.110 ms per image vs. 0.410" in latent
     assert any(sentence.startswith("BE keeps") and "at the ensemble's full cost" in sentence for sentence in said)
-    counted = re.search(r"Of (\d+) numbers that the paper gives with a deviation, (\d+) are", " ".join(said))
+    counted = re.search(
+        r"Of the (\d+) results for which the paper gives a standard deviation, (\d+) are", " ".join(said)
+    )
     assert counted is not None
     cells = [cell for name in ("results", "ensembles", "corruption") for _, row in tables[name].rows for cell in row]
     known = [abs(c.in_deviations) for c in cells if c.in_deviations is not None]
@@ -125,7 +127,7 @@ def test_a_gain_that_nobody_sees_has_no_parts(tmp_path: Path, write: WriteRun) -
     write(tmp_path / "student", recipe, 0, strength=6.0, measured=False)
     (section,) = sections(collect([tmp_path])[0])
     own, warning = [s for s in sentences(section, grids(section)) if s.startswith("LatentBE + TDiv-SDiv")]
-    assert own.endswith("The ensemble of 2 is no better than a single network by cNLL, and there is no gain to keep.")
+    assert own.endswith("The ensemble of 2 is no better than a single network in cNLL, so there is no gain to keep.")
     assert "of the cNLL gain" not in own
     assert "temperature is 1, which leaves the network as it is" in warning  # so strong a student has all of val right
 
@@ -139,6 +141,6 @@ def test_runs_of_a_row_that_chose_among_different_epochs_are_pointed_out(section
     changed = dataclasses.replace(section, rows=(dataclasses.replace(single, answers=tuple(mixed)), *others))
     (said,) = (sentence for sentence in sentences(changed, grids(changed)) if "same epochs" in sentence)
     assert said == (
-        f"{single.label}: not all of these runs chose their weights among the same epochs "
+        f"{single.label}: these runs did not all choose their weights from the same epochs "
         "(every epoch or every 10 epochs and each of the last 10)."
     )

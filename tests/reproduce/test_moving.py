@@ -181,7 +181,7 @@ def test_teachers_need_little_more_than_their_weights(done: Path, tmp_path: Path
     assert ours == whole
     # The report says what it could not show.
     assert made.page is not None
-    assert "there are no predictions of a test split" in made.page.read_text()
+    assert "there are no predictions on a test split" in made.page.read_text()
 
 
 def test_a_command_goes_on_from_elsewhere(

@@ -37,7 +37,7 @@ def departures(answer: Answers) -> list[str] | None:
     if answer.method != "aekd":
         wanted.pop("distill.cap")
     return [
-        f"{name} {answer.setting[name]} (the paper's is {value})"
+        f"{name} is {answer.setting[name]} (paper: {value})"
         for name, value in wanted.items()
         if name in answer.setting and answer.setting[name] != value
     ]
@@ -93,4 +93,7 @@ def reasons(answers: list[Answers]) -> list[str]:
         differing = departures(answer)
         if differing:
             said.setdefault("; ".join(differing), []).append(answer.label)
-    return [f"Not compared with the paper: {', '.join(dict.fromkeys(who))}, by {what}." for what, who in said.items()]
+    return [
+        f"Not compared with the paper, because settings differ: {', '.join(dict.fromkeys(who))}: {what}."
+        for what, who in said.items()
+    ]

@@ -37,10 +37,10 @@ def corruption(section: Section) -> Grid:
         cells = [number([m[c.key] for m in means], c.digits, c.scale, paper.get(c.key)) for c in SHIFTED]
         lines.append((row.label, tuple(cells)))
     caption = f"Mean over corruptions and severities 1 to 5 ({', '.join(dict.fromkeys(sources))}). "
-    caption += "The four extra corruptions of the benchmark are left out of the mean."
+    caption += "The benchmark's four extra corruptions are not included in the mean."
     if made_here:
-        caption += " The paper's numbers are of the published images, and these were made here: frost is another one, "
-        caption += "and every draw, so that a difference may be one of images."
+        caption += " The paper used the published images; ours were generated here, with different random numbers and "
+        caption += "a different frost, so differences may be due to the images."
     titles = tuple(headings(SHIFTED))
     marked = with_best(lines, section.labels("student"), [column.better for column in SHIFTED])
     return Grid("corruption", "Corrupted test images", titles, marked, caption, other_images=made_here)

@@ -17,10 +17,10 @@ SHORT = (("s", 0.001), ("ms", 1.0), ("µs", 1000.0))  # units per millisecond
 FIGURES = 3  # significant digits of a time
 WHAT = {"single": ("single",), "ensemble": ("ensemble",)}
 TOOK = (
-    "How long training took (of an ensemble: of all its teachers; of runs that took turns on a device: the share of "
-    "each)"
+    "Training time (for an ensemble, the sum over its teachers; for runs that shared a device, each run's share of the "
+    "time)"
 )
-THROUGH = "and how many networks it goes through."
+THROUGH = "and forward passes per image."
 
 
 def costs(section: Section) -> list[Grid]:
@@ -33,11 +33,7 @@ def costs(section: Section) -> list[Grid]:
             row.label: trained.get(row.label, Number(None)) for row in section.rows if row.label in {*trained, *known}
         }
         lines = [(label, (cell, *known.get(label, empty))) for label, cell in both.items()]
-        return [
-            table(
-                section, "costs", "Run time", (heading, *headings), lines, f"{TOOK}, how long an image takes, {THROUGH}"
-            )
-        ]
+        return [table(section, "costs", "Run time", (heading, *headings), lines, f"{TOOK}, inference time, {THROUGH}")]
     return [
         table(
             section,
@@ -45,9 +41,9 @@ def costs(section: Section) -> list[Grid]:
             "Training time",
             (heading,),
             [(label, (cell,)) for label, cell in trained.items()],
-            f"{TOOK}, and how many networks an image goes through.",
+            f"{TOOK}, {THROUGH}",
         ),
-        table(section, "costs-inference", "Inference time", headings, asked, f"How long an image takes, {THROUGH}"),
+        table(section, "costs-inference", "Inference time", headings, asked, f"Inference time, {THROUGH}"),
     ]
 
 
@@ -61,7 +57,7 @@ def table(
         a.measurements.costs.device for r in section.rows for a in r.answers if a.measurements.costs
     )
     caption += f" Measured on {', '.join(devices)}." if devices else ""
-    caption += " The paper's are of an RTX 3090." if any(c.paper for _, cells in rows for c in cells) else ""
+    caption += " The paper's times are from an RTX 3090." if any(c.paper for _, cells in rows for c in cells) else ""
     return Grid(name, title, (*headings, "passes"), rows, caption)
 
 

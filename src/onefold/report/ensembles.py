@@ -27,8 +27,8 @@ def ensembles(teachers: Sequence[Answers], notes: list[str]) -> list[Answers]:
     for other in teachers[1:]:
         if recipe_of(other) != recipe_of(first):
             raise ValueError(
-                f"{other.paths[0]} and {first.paths[0]}: expected teachers of one ensemble side by side, got another "
-                "recipe"
+                f"{other.paths[0]} and {first.paths[0]}: expected the same recipe for all teachers in a folder, got "
+                "different ones"
             )
     tests, vals = (
         [stored(RunFolder(one.paths[0]).predictions_file(split)) for one in teachers] for split in ("test", "val")
@@ -74,7 +74,7 @@ def in_a_row(teachers: Sequence[Answers], notes: list[str]) -> Sequence[Answers]
     if count < len(numbers):
         absent = teachers[0].paths[0].with_name(f"{NAMED}{count}")
         why = f"{absent.name} {'cannot be used' if absent.exists() else 'is missing'}"
-        only = f"{why}, so that there are ensembles of the first {count} only"
+        only = f"{why}, so there are only ensembles of the first {count}"
         notes.append(f"{absent.parent}: {only if count > 1 else f'no ensemble: {why}'}")
     return teachers[:count]
 

@@ -30,7 +30,7 @@ def markdown(title: str, tables: Tables, notes: Sequence[str]) -> str:
 
 def markdown_table(grid: Grid) -> list[str]:
     """A heading, the caption and the table; on GitHub, a folded table opens when its title is clicked."""
-    caption = grid.about + grid.where_papers_stand("in brackets behind ours")
+    caption = grid.about + grid.where_papers_stand("in parentheses after ours")
     lines = ["<details>", f"<summary>{escape(grid.title)}</summary>"] if grid.folded else [f"### {grid.title}"]
     lines += ["", caption, ""] if caption else [""]
     lines.append(f"| {grid.first} | " + " | ".join(grid.headings) + " |")

@@ -130,5 +130,5 @@ class Grid:
         if not compared:
             return ""
         known = any(cell.in_deviations is not None for cell in compared)
-        unit = " in its standard deviations (σ), where it gives them" if known else ""
-        return f" The paper's numbers stand {place}, with the difference{unit}."
+        unit = " in units of the paper's standard deviation (σ), where it gives one" if known else ""
+        return f" The paper's numbers are {place}, with the difference{unit}."

@@ -11,7 +11,7 @@ from onefold.report.grid import Grid, Number, number, with_best
 from onefold.report.measurements import Health
 from onefold.report.table import Column, Row, Section, headings
 
-COMPACT = " Read from compact predictions, which leave these metrics as they were to within 0.00005."
+COMPACT = " Computed from compact predictions, which change these metrics by less than 0.00005."
 
 
 def grids(section: Section) -> list[Grid]:
@@ -45,7 +45,7 @@ def by_size(section: Section) -> Grid:
         "Ensembles of the first teachers",
         tuple(headings(columns)),
         tuple(lines),
-        "How much each further teacher adds (the paper's DE-1, DE-2, ...).",
+        "How much each additional teacher adds (the paper's DE-1, DE-2, ...).",
     )
 
 
@@ -67,16 +67,16 @@ def ood(section: Section) -> list[Grid]:
             ]
             lines += [(f"{row.label}: {name}", tuple(cells))] if of_set else []
     titles = tuple(f"{title} {arrow} {score}" for score in scores.values() for title, arrow in measures.values())
-    short = "AUROC of images of another distribution told from test images by the predictive entropy."
-    caption = "Images of another distribution told from test images by the predictive entropy, and by the maximum "
-    caption += "probability. AUPR: the other images are what is looked for. FPR95: the share of other images taken for "
-    caption += "test images where 95% of these are."
+    short = "AUROC of the predictive entropy for telling out-of-distribution images from test images."
+    caption = "How well the predictive entropy and the maximum probability tell out-of-distribution images from test "
+    caption += "images. AUPR counts out-of-distribution images as positives. FPR95: the share of out-of-distribution "
+    caption += "images that are accepted at the threshold that accepts 95% of the test images."
     marked = with_best(brief, section.labels("student"), ["higher"] * len(names))
     return [
         Grid("ood", "Out of distribution", tuple(f"{name} ↑" for name in names), marked, short),
         Grid(
             "ood-all",
-            "Out of distribution by every score",
+            "Out of distribution, all scores",
             titles,
             tuple(lines),
             caption,
@@ -96,8 +96,8 @@ def health(section: Section) -> Grid:
             found = [metrics for check in checks for each, metrics in check.rows if each == name]
             cells = tuple(number([m[c.key] for m in found], c.digits, c.scale) for c in SHIFTED)
             lines.append((f"{row.label}: {name}", cells))
-    caption = "Whether averaging the members hurts: each member, the members together, and the averaged network as it "
-    caption += f"is and with BatchNorm's statistics estimated again, on {' or '.join(dict.fromkeys(splits))}."
+    caption = "Whether averaging the members hurts: each member, the members together, and the averaged network, as it "
+    caption += f"is and with re-estimated BatchNorm statistics, on {' or '.join(dict.fromkeys(splits))}."
     titles = tuple(headings(SHIFTED))
     return Grid("health", "Averaging health check", titles, tuple(lines), caption, "network", folded=True)
 

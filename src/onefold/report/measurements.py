@@ -129,7 +129,7 @@ def read_measurements(run: Path, first: int | None = None) -> Measurements:
         try:
             content = json.loads(path.read_text())
             if content.get("version") != VERSION:
-                problems.append(f"{path} is of version {content.get('version')}, and {VERSION} is what can be read")
+                problems.append(f"{path} has version {content.get('version')}, but only version {VERSION} can be read")
                 continue
             found[name] = parse(content)
         except (ValueError, TypeError, LookupError, AttributeError, OSError):

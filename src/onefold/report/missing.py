@@ -26,7 +26,7 @@ class Missing:
 MEMBERS = ("be", "latentbe")
 WANTED: tuple[tuple[str, str, Callable[[Answers], bool], Callable[[Answers], object]], ...] = (
     ("corrupted images", "--corruptions", lambda a: a.kind != "single", lambda a: a.measurements.corruption),
-    ("other distributions", "--ood svhn=svhn", lambda a: a.kind != "single", lambda a: a.measurements.ood),
+    ("out-of-distribution images", "--ood svhn=svhn", lambda a: a.kind != "single", lambda a: a.measurements.ood),
     ("the line between members", "--subspace", lambda a: a.method in MEMBERS, lambda a: a.measurements.subspace),
     ("the averaging health check", "--health", lambda a: a.method == "latentbe", lambda a: a.measurements.health),
     ("inference time", "--costs", lambda a: a.kind != "single", lambda a: a.measurements.costs or a.ms_per_image),
@@ -46,7 +46,7 @@ def missing(section: Section) -> list[Missing]:
     uncalibrated = [row for row in section.rows if row.after is None]
     if uncalibrated:
         who = ", ".join(row.label for row in uncalibrated)
-        note = "train with a validation split; in Python it is the argument val"
+        note = "train with a validation split (in Python, the argument val)"
         found.append(Missing("cNLL, cECE and temperature", who, note=note))
     logs = [row for row in section.rows if row.first.kind != "ensemble" and not any(a.log for a in row.answers)]
     if logs:
@@ -59,7 +59,7 @@ def missing(section: Section) -> list[Missing]:
     ]
     if silent:
         who = ", ".join(row.label for row in silent)
-        note = "distill again with --diversity-every 1, which logs it"
+        note = "to log it, distill again with --diversity-every 1"
         found.append(Missing("diversity over training", who, note=note))
     return found
 

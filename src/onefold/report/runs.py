@@ -77,14 +77,14 @@ def found(paths: Iterable[Path | str]) -> Iterable[Path]:
     for given in paths:
         path = Path(given).expanduser()
         if not path.is_dir():
-            raise ValueError(f"{given}: there is no such folder; give the folder of a run, or one that holds runs")
+            raise ValueError(f"{given}: there is no such folder; give a run folder, or one that contains runs")
         if RunFolder(path).started:
             yield path.resolve()
             continue
         runs = {file.parent.resolve() for name in ("recipe.json", "result.json") for file in path.rglob(name)}
         if not runs:
             raise ValueError(
-                f"{given}: there is no run in this folder; 'onefold train' and 'onefold distill' make them"
+                f"{given}: there are no runs in this folder; 'onefold train' and 'onefold distill' create them"
             )
         yield from sorted(runs, key=lambda run: (run.parent, len(run.name), run.name))  # teacher-10 after teacher-9
 
@@ -94,11 +94,11 @@ def read(folder: RunFolder, notes: list[str], names: dict[str, str]) -> Answers:
     about = folder.about
     setting, seed = setting_of(folder.recipe, about, names)
     if not folder.finished:
-        raise ValueError(f"{folder.path} is not finished{reached(folder, about)}; run its command again to go on")
+        raise ValueError(f"{folder.path} is not finished{reached(folder, about)}; run its command again to resume")
     seconds = folder.result.get("seconds")
     test = stored(folder.predictions_file("test"))
     if test is None:
-        raise ValueError(f"{folder.path}: there are no predictions of a test split, which a report is about")
+        raise ValueError(f"{folder.path}: there are no predictions on a test split, which reports need")
     numbers = measured(test, stored(folder.predictions_file("val")))
     measurements = read_measurements(folder.path)
     label, method, perturbation, members = what_it_is(setting, about)

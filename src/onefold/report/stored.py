@@ -30,7 +30,7 @@ def together(each: Sequence[Stored], rows: int | None = None) -> Iterator[list[B
     for other in each[1:]:
         if other.classes != first.classes or not np.array_equal(other.labels, first.labels):
             raise ValueError(
-                f"{other.path} and {first.path}: expected teachers of one ensemble side by side, got other labels"
+                f"{other.path} and {first.path}: expected the same labels for all teachers in a folder, got others"
             )
     rows = max(1, VALUES // (len(each) * first.classes)) if rows is None else rows
     for turn in zip(*(batches(one, rows) for one in each), strict=True):

@@ -26,12 +26,12 @@ class Column:
 
 
 COLUMNS = (
-    Column("acc", "ACC %", "higher", 2, 100, "accuracy: the share of test examples whose most probable class is right"),
-    Column("nll", "NLL", "lower", 4, 1, "negative log-likelihood of the right class, mean over the test examples"),
+    Column("acc", "ACC %", "higher", 2, 100, "accuracy: the share of test examples whose top prediction is correct"),
+    Column("nll", "NLL", "lower", 4, 1, "negative log-likelihood of the correct class, mean over the test examples"),
     Column("ece", "ECE", "lower", 4, 1, "expected calibration error, 15 bins: how far confidence is from accuracy"),
-    Column("cnll", "cNLL", "lower", 4, 1, "NLL after one temperature was fitted to the validation split"),
-    Column("cece", "cECE", "lower", 4, 1, "ECE after one temperature was fitted to the validation split"),
-    Column("ms", "ms/image", "lower", 3, 1, "milliseconds an image on the machine the run was timed on"),
+    Column("cnll", "cNLL", "lower", 4, 1, "NLL with the temperature that was fitted on the validation split"),
+    Column("cece", "cECE", "lower", 4, 1, "ECE with the temperature that was fitted on the validation split"),
+    Column("ms", "ms/image", "lower", 3, 1, "milliseconds per image, on the machine where the run was timed"),
 )
 
 

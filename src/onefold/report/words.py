@@ -28,7 +28,7 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
             said += [told] if (told := f"{described(single)} {described(ensemble)}") not in said else []
             said.append(kept(student, ensemble, single))
         elif ensemble is not None:
-            said.append(f"{student.label}: {shown(student)}, against {shown(ensemble)} of the {ensemble.label}.")
+            said.append(f"{student.label}: {shown(student)}; the {ensemble.label} has {shown(ensemble)}.")
         else:
             said.append(described(student))
     if not students:
@@ -60,7 +60,7 @@ def of_candidates(section: Section) -> list[str]:
         if len(rules) > 1:
             mixed.setdefault(" or ".join(map(candidates, rules)), []).append(row.label)
     return [
-        f"{', '.join(labels)}: not all of these runs chose their weights among the same epochs ({rules})."
+        f"{', '.join(labels)}: these runs did not all choose their weights from the same epochs ({rules})."
         for rules, labels in mixed.items()
     ]
 
@@ -108,14 +108,14 @@ def kept(student: Row, ensemble: Row, single: Row) -> str:
     if parts:
         said.append(f"keeps {' and '.join(parts)} that the {ensemble.label} has over a single network")
     if better:
-        said.append(f"is better than the {ensemble.label} by {' and '.join(better)}")
+        said.append(f"is better than the {ensemble.label} in {' and '.join(better)}")
     if worse:
-        said.append(f"is worse than a single network by {' and '.join(worse)}")
+        said.append(f"is worse than a single network in {' and '.join(worse)}")
     numbers = shown(student) + times(student, ensemble)
     told = f"{student.label} {', and '.join(said)}, at {cost(student, ensemble)} ({numbers})."
     if nothing:
         told = told if said else f"{student.label}: {numbers}."
-        told += f" The {ensemble.label} is no better than a single network by {' and '.join(nothing)}, and there is "
+        told += f" The {ensemble.label} is no better than a single network in {' and '.join(nothing)}, so there is "
         told += "no gain to keep."
     return told
 
@@ -142,7 +142,7 @@ def times(student: Row, ensemble: Row) -> str:
     ours, theirs = milliseconds(student), milliseconds(ensemble)
     if ours is None or theirs is None:
         return ""
-    return f"; {ours:.3f} ms an image against {theirs:.3f}"
+    return f"; {ours:.3f} ms per image vs. {theirs:.3f}"
 
 
 def milliseconds(row: Row) -> float | None:
@@ -159,8 +159,8 @@ def against_paper(grids: list[Grid]) -> list[str]:
         return []
     near = sum(value <= NEAR for value in known)
     return [
-        f"Of {len(known)} numbers that the paper gives with a deviation, {near} are within {NEAR:.0f} of its "
-        f"deviations; the median distance is {statistics.median(known):.1f}."
+        f"Of the {len(known)} results for which the paper gives a standard deviation, {near} are within {NEAR:.0f} "
+        f"standard deviations of the paper's value; the median distance is {statistics.median(known):.1f}."
     ]
 
 
@@ -168,7 +168,7 @@ def noise(section: Section) -> list[str]:
     once = [row.label for row in section.of_kind("student") if row.networks == 1]
     if not once:
         return []
-    return [f"One seed only: {', '.join(once)}. Differences may be noise; other seeds would tell."]
+    return [f"One seed only: {', '.join(once)}. Differences may be noise; more seeds would show."]
 
 
 def mean(row: Row, key: str) -> float:

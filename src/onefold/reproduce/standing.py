@@ -58,9 +58,10 @@ def short_of(every: Sequence[Standing], columns: Sequence[Column]) -> list[str]:
         for cell, column in zip(one.numbers(columns), columns, strict=True):
             if near(cell, column) is False and cell.mean is not None and cell.paper is not None:
                 both = "" if cell.combined is None else f", {abs(cell.combined):.1f} combined deviations away"
-                missed.append(f"{one.label} in {column.title} ({cell.ours} for {cell.papers}{both})")
+                missed.append(f"{one.label} in {column.title} ({cell.ours} vs. {cell.papers}{both})")
     told = " A combined deviation is √(ours² + the paper's²)." if any("combined" in each for each in missed) else ""
-    return [f"Short of the paper by more than two of its deviations: {'; '.join(missed)}.{told}"] if missed else []
+    worse = "Worse than the paper by more than two of its standard deviations"
+    return [f"{worse}: {'; '.join(missed)}.{told}"] if missed else []
 
 
 def by_nll(every: Sequence[Standing]) -> list[str]:
@@ -70,8 +71,8 @@ def by_nll(every: Sequence[Standing]) -> list[str]:
         return []
     ours = sorted(done, key=lambda label: done[label][0])
     papers = sorted(done, key=lambda label: done[label][1])
-    told = "which is the paper's order" if ours == papers else f"in the paper {', '.join(papers)}"
-    return [f"By NLL, the best first: {', '.join(ours)}; {told}."]
+    told = "which is the paper's order" if ours == papers else f"in the paper: {', '.join(papers)}"
+    return [f"By NLL, best first: {', '.join(ours)}; {told}."]
 
 
 def standings(table: Table, out: Path, members: int, sections: Sequence[Section]) -> list[Standing]:
@@ -123,7 +124,7 @@ def lacking(task: Task, who: str) -> str:
     """A note about a run that was started but does not contribute to its row yet; empty if there is nothing to say."""
     run = RunFolder(task.run)
     if run.finished:
-        return "" if run.predictions_file("test").exists() else f"{who} is finished, without predictions"
+        return "" if run.predictions_file("test").exists() else f"{who} is finished, but has no predictions"
     if not run.started:
         return ""
     try:

@@ -15,7 +15,7 @@ from onefold.report.table import COLUMNS, Column, Row, Section
 
 Points = list[tuple[float, float]]
 Lines = dict[str, Points]
-LESS = "less the single network's"
+LESS = "minus the single network's"
 
 
 def corruption_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
@@ -34,7 +34,8 @@ def corruption_picture(section: Section, styles: dict[str, Style]) -> Picture | 
         lines = {row.label: less(by_severity(row, accuracy), single) for row in rows}
         panels[0] = panel(accuracy, lines, styles, LESS)
         told = ", ".join(f"{value:.{accuracy.digits}f}" for _, value in single)
-        caption += f" Accuracies are {LESS}, which has {told}% at severities {single[0][0]:.0f} to {single[-1][0]:.0f}."
+        caption += " Accuracy is shown as the difference to the single network's, which is "
+        caption += f"{told}% at severities {single[0][0]:.0f} to {single[-1][0]:.0f}."
     legend = tuple((row.label, styles[row.label]) for row in rows)
     return Picture("corruption", "Corruption by severity", caption, tuple(panels), legend=legend)
 

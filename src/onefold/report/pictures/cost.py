@@ -53,7 +53,7 @@ class Drawing:
             for one in self.ensembles
             for p in one
         ]
-        parts += [f"{label} {p.value:.{digits}f} in {p.passes}" for label, p, _ in self.students]
+        parts += [f"{label} {p.value:.{digits}f} at {p.passes}" for label, p, _ in self.students]
         return f"{self.column.title} by {PASSES}: {'; '.join(parts)}."
 
 
@@ -65,11 +65,11 @@ def cost_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
         drawn = functools.partial(draw, drawing)
         panels.append(Panel(column.title, drawing.words, drawn, SIZES[2], f"{column.better} is better"))
     caption = (
-        "The line is the ensemble of the first 1, 2, ... teachers, each of which is asked; 1 is the mean of the single "
-        "networks. Students stand at the passes that they take; what one pass reaches is carried along by a thin line. "
-        "Bars are standard deviations over the networks of a row."
+        "The line shows ensembles of the first 1, 2, ... teachers, with one pass per teacher; at 1 it is the mean of "
+        "the single networks. Students are drawn at the number of passes they need; a thin horizontal line extends "
+        "those with a single pass. Bars are standard deviations over the networks of a row."
     )
-    title = "Accuracy and likelihood for the cost of one pass"
+    title = "Accuracy and likelihood by inference cost"
     return Picture("cost", title, caption, tuple(panels), columns=2) if drawing.ensembles else None
 
 
@@ -88,7 +88,7 @@ def side_by_side(titled: Sequence[tuple[str, Section]]) -> Picture | None:
         panels.append(Panel(title, drawing.words, drawn, LARGE, f"{column.title}, {column.better} is better"))
         if not drawing.ensembles:
             return None
-    caption = "What ensembles reach by the networks that they ask, and their students in one pass."
+    caption = "Ensembles by their number of networks, and students by the number of passes they need."
     return Picture("cost", f"{column.title} by {PASSES}", caption, tuple(panels), 2, text=LETTERS)
 
 

@@ -29,7 +29,7 @@ CHANGES = (("change in TDiv", "tdiv_change"), ("change in SDiv", "sdiv_change"))
 LOGARITHMIC = {ERROR, NLL, TRAIN_DIV, *(title for title, _ in HELD_OUT)}  # only this separates their final values
 WINDOW = 5  # points of the running median
 PALE = 0.15  # opacity of the unsmoothed curve behind it
-SMOOTHED = f"Lines are running medians over {WINDOW} points; pale behind them is what was logged."
+SMOOTHED = f"Lines are running medians over {WINDOW} points; the pale lines behind them are the logged values."
 
 
 def learning_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
@@ -39,10 +39,10 @@ def learning_picture(section: Section, styles: dict[str, Style]) -> Picture | No
     caption = f"Means over the networks of a row. {SMOOTHED} "
     if len(losses) > 2 and any(curves.values()):
         losses = {}
-        caption += "Training losses are left out: each method has its own, with constants of its own, and what one is "
-        caption += "above another says nothing. They are in the metrics.jsonl of each run."
+        caption += "Training losses are omitted, because each method minimises a different loss and the values are not "
+        caption += "comparable. They are in the metrics.jsonl of each run."
     else:
-        caption += "The training loss of a method is its own: compare it with itself."
+        caption += "Each method minimises a different loss: training losses of different methods are not comparable."
     return picture("learning", "Learning curves", caption, losses | curves, styles)
 
 
@@ -55,7 +55,7 @@ def unfinished_pictures(runs: Sequence[Unfinished]) -> list[Picture]:
         curves |= {name: as_shown(name, going(own, kind, key)) for name, kind, key in COMPARED}
         drawn = set().union(*curves.values())
         reached = [f"{label}: {run.reached:.1f} of {run.epochs} epochs" for label, run in own.items() if label in drawn]
-        caption = f"As far as each run has come. {'; '.join(reached)}. {SMOOTHED}"
+        caption = f"Progress so far. {'; '.join(reached)}. {SMOOTHED}"
         made = picture(f"unfinished-{number}", title, caption, curves, styles_of(own.items()))
         pictures += [] if made is None else [made]
     return pictures
@@ -77,7 +77,7 @@ def diversity_picture(section: Section, styles: dict[str, Style]) -> Picture | N
 
 def perturbation_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
     curves = {title: logged(section.rows, "perturbation", key) for title, key in CHANGES}
-    caption = "How much the perturbation of the training images raises the disagreement of teachers and of members. "
+    caption = "How much perturbing the training images increases the diversity of the teachers, and of the members. "
     return picture("perturbation", "What the perturbation changes", caption + SMOOTHED, curves, styles)
 
 

@@ -35,12 +35,12 @@ def above(section: Section, names: Sequence[str], inside: str, styles: dict[str,
         pairs = {row.label: found for row in section.rows if (found := pair(row, name)) is not None}
         drawn |= pairs.keys()
         means = [f"{label} {middle(one):.3f} and {middle(other):.3f}" for label, (one, other) in pairs.items()]
-        words = f"Shares of images above an entropy; mean entropy in nats of {inside} and of {name}: "
+        words = f"Share of images above each entropy; mean entropy in nats of {inside} and of {name}: "
         lines = functools.partial(draw_above, pairs, styles)
         panels.append(Panel(name, f"{words}{'; '.join(means)}.", lines, under=f"thin and pale: {inside}"))
     caption = (
-        f"How many images have a predictive entropy above that on the axis: of another distribution, and, thin and "
-        f"pale, of {inside}. A network knows what it does not know where the two are far apart."
+        f"Share of images whose predictive entropy exceeds the value on the x axis: out-of-distribution images, and "
+        f"{inside} as thin, pale lines. The further apart the two, the better the network recognises unfamiliar images."
     )
     legend = tuple((row.label, styles[row.label].bare) for row in section.rows if row.label in drawn)
     return Picture("entropy", "Predictive entropy, in and out of distribution", caption, tuple(panels), 3, legend)
@@ -61,8 +61,8 @@ def histograms(section: Section, names: Sequence[str], inside: str) -> Picture:
             )
             panels.append(Panel(row.label, words, functools.partial(draw, *found), under=under))
     caption = (
-        f"Predictive entropy of {inside} (in) and of images of another distribution (out), as shares of the images in "
-        "each bin, on a logarithmic axis: most images are in the first. AUROC is that of the entropy."
+        f"Predictive entropy of {inside} (in) and of out-of-distribution images (out): the share of the images in each "
+        "bin, on a logarithmic axis, because most images are in the first bin. AUROC is that of the entropy."
     )
     legend = (("in", INSIDE), ("out", OUTSIDE))
     title = "Histograms of the predictive entropy"

@@ -30,10 +30,10 @@ def reliability_picture(section: Section) -> Picture:
         if row.after is not None:
             panels.append(panel(row, row.after, f"{row.mean('temperature'):.2f}", "cece"))
     caption = (
-        "Answers are put into 15 bins by their confidence: the filled bar is the accuracy of a bin, the thick line its "
-        "mean confidence. A calibrated network follows the dashed line; bins with fewer than "
-        f"{FEW} answers are pale. Below, the percentage of the answers in each bin, on a logarithmic axis. T is the "
-        "temperature, 1 or the one that was fitted to the validation split; the networks of a row are taken together."
+        "Predictions are grouped into 15 bins by confidence: the filled bar is the accuracy of a bin, the thick line "
+        "its mean confidence. A calibrated network follows the dashed line; bins with fewer than "
+        f"{FEW} predictions are pale. Below, the percentage of predictions in each bin, on a logarithmic axis. T is "
+        "the temperature, 1 or the one fitted on the validation split; the networks of a row are pooled."
     )
     return Picture("reliability", "Confidence and accuracy", caption, tuple(panels), columns=4)
 
@@ -117,10 +117,10 @@ def described(bins: Reliability, name: str) -> str:
     total = sum(count)
     widest = max(filled(bins), key=lambda entry: abs(entry[1] - entry[2]) * count[entry[0]])
     index, confidence, accuracy = widest
-    direction = "too sure" if confidence > accuracy else "not sure enough"
+    direction = "overconfident" if confidence > accuracy else "underconfident"
     return (
-        f"Reliability diagram of {name}, {total:,} answers in {len(count)} bins. "
-        f"{100 * count[-1] / total:.0f}% of the answers are in the most confident bin. The bin that adds most to the "
+        f"Reliability diagram of {name}, {total:,} predictions in {len(count)} bins. "
+        f"{100 * count[-1] / total:.0f}% of them are in the most confident bin. The bin that adds most to the "
         f"calibration error is that of confidence {index / len(count):.2f} to {(index + 1) / len(count):.2f}: mean "
         f"confidence {confidence:.3f}, accuracy {accuracy:.3f}, {direction}."
     )

@@ -21,7 +21,7 @@ PANELS = (("train", "error"), ("test", "error"), ("test", "nll"), ("train", "nll
 TITLES = {"error": "error, %", "nll": "NLL"}
 REESTIMATED = " (BatchNorm re-estimated)"
 MIDDLE = 0.5
-AVERAGES = ("average of the two", "average of all members, beside the line")
+AVERAGES = ("average of the two", "average of all members, off the line")
 LEVELS = 12  # of a contour plot
 Measured = dict[str, Subspace]
 
@@ -46,11 +46,11 @@ def subspace_pictures(section: Section, styles: dict[str, Style]) -> list[Pictur
         ]
         if panels:
             drawn = [label for label, one in measured.items() if any(c.reestimated == reestimated for c in one.curves)]
-            caption = "Along the line through two members, t = 0 the one and t = 1 the other. The star is the average "
-            caption += "of all members"
+            caption = "Along the line through two members, from one at t = 0 to the other at t = 1. The star is the "
+            caption += "average of all members"
             beside = {measured[label].average_t is None for label in drawn}
             if True in beside:
-                caption += "; it is hollow where there are more than two, for then it lies beside the line"
+                caption += "; it is hollow if there are more than two, because the average is then not on the line"
             name = "subspace-reestimated" if reestimated else "subspace"
             legend = [(label, styles[label].bare) for label in drawn]
             legend += [(AVERAGES[hollow], star("ink", hollow)) for hollow in sorted(beside)]
@@ -128,7 +128,7 @@ def plane_pictures(section: Section) -> list[Picture]:
             drawn = functools.partial(draw_plane, one.plane, scaled)
             panels.append(Panel(f"{label}: test {TITLES[key]}", f"{words}{max(known):.4g}.", drawn, SIZES[2]))
         caption = "The plane through members 0, 1 and 2, weighted 1 - a - b, a and b; the star is the average of these "
-        caption += "three. What is far above the rest has the last colour."
+        caption += "three. Values far above the rest have the last colour of the scale."
         if panels:
             title = f"The plane of three members: {label}"
             pictures.append(Picture(f"plane-{number}", title, caption, tuple(panels), 2))
