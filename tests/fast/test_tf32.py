@@ -16,6 +16,7 @@ from onefold.models import wide_resnet
 
 MATMUL: Any = torch.backends.cuda.matmul
 CUDNN: Any = torch.backends.cudnn
+CPU: Any = torch.backends.mkldnn
 
 
 @pytest.fixture
@@ -35,6 +36,25 @@ def test_the_old_way(allowed: bool, enabled: bool) -> None:
         assert (MATMUL.allow_tf32, CUDNN.allow_tf32) == (enabled, enabled)
     assert (MATMUL.allow_tf32, CUDNN.allow_tf32) == (allowed, allowed)
     MATMUL.allow_tf32, CUDNN.allow_tf32 = before
+
+
+def settings() -> list[object]:
+    parts = MATMUL, CUDNN.conv, CUDNN.rnn, CPU.matmul
+    return [torch.get_float32_matmul_precision(), MATMUL.allow_tf32, *(part.fp32_precision for part in parts)]
+
+
+@pytest.mark.parametrize("precision", [None, "highest", "high", "medium"])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_precisions_set_for_all_devices(precision: str | None, enabled: bool) -> None:
+    before = torch.get_float32_matmul_precision()
+    if precision is not None:
+        torch.set_float32_matmul_precision(precision)
+    stood = settings()
+    with tf32(enabled):
+        assert torch.get_float32_matmul_precision() == ("high" if enabled else "highest")
+        assert MATMUL.allow_tf32 is CUDNN.allow_tf32 is enabled
+    assert settings() == stood
+    torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.usefixtures("asked_the_new_way")

@@ -17,18 +17,23 @@ def tf32(enabled: bool) -> Iterator[None]:
     """
     matmul: Any = torch.backends.cuda.matmul
     cudnn: Any = torch.backends.cudnn
-    parts: tuple[Any, ...] = (matmul, cudnn)
-    name: str = "allow_tf32"
-    value: bool | str = enabled
+    cpu: Any = torch.backends.mkldnn
+    parts = matmul, cudnn.conv, cudnn.rnn, cpu.matmul
+    before = [part.fp32_precision for part in parts]
     try:
-        before = [getattr(part, name) for part in parts]
+        old = torch.get_float32_matmul_precision(), cudnn.allow_tf32
     except RuntimeError:
-        parts, name, value = (matmul, cudnn.conv), "fp32_precision", "tf32" if enabled else "ieee"
-        before = [getattr(part, name) for part in parts]
-    for part in parts:
-        setattr(part, name, value)
+        old = None
+        matmul.fp32_precision = cudnn.conv.fp32_precision = "tf32" if enabled else "ieee"
+    else:  # this one knows "medium", too, which `allow_tf32` would forget
+        torch.set_float32_matmul_precision("high" if enabled else "highest")
+        cudnn.allow_tf32 = enabled
     try:
         yield
     finally:
+        if old is not None:
+            torch.set_float32_matmul_precision(old[0])
+            cudnn.allow_tf32 = old[1]
         for part, stood in zip(parts, before, strict=True):
-            setattr(part, name, stood)
+            if part.fp32_precision != stood:
+                part.fp32_precision = stood
