@@ -20,6 +20,8 @@ from onefold.engine.networks.named import doubt, found_at, network_of
 from onefold.ensemble import Teachers
 from onefold.run import RunFolder
 
+NAMED = "teacher-*"
+DEPTH, FEW = 3, 3  # how deep folders of teachers are looked for, and how many of them are named
 PLACES = ("data_place", "network_content")  # what identifies data and network, whatever name a recipe gives them
 
 
@@ -68,9 +70,9 @@ def teacher_runs(folder: Path | str, members: int | None = None, fewer: str = ""
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise ValueError(f"teachers: expected a folder made by `onefold train`, got {folder}, which is not there")
-    there = sum(path.is_dir() for path in folder.glob("teacher-*"))
+    there = sum(path.is_dir() for path in folder.glob(NAMED))
     if not there:
-        raise ValueError(f"teachers: expected teacher-0, teacher-1, ... in {folder}, got none; run `onefold train`")
+        raise ValueError(f"teachers: {mistaken(folder)}")
     runs = [RunFolder(folder / f"teacher-{m}") for m in range(there if members is None else members)]
     missing = [run.path.name for run in runs if not run.path.is_dir()]
     if missing:
@@ -88,6 +90,27 @@ def teacher_runs(folder: Path | str, members: int | None = None, fewer: str = ""
     return runs
 
 
+def mistaken(folder: Path) -> str:
+    """What a folder without teachers is, and which folder was probably meant."""
+    run = RunFolder(folder)
+    if run.started and run.about.get("kind") == "teacher":
+        return f"{folder} is a single teacher; give the folder that holds it, {holding(folder)}"
+    if run.started:
+        taught = run.about.get("teachers")
+        known = taught is not None and any(Path(taught).glob(NAMED))
+        meant = f"its teachers are in {taught}" if known else "give a folder made by `onefold train`"
+        return f"{folder} is the run of a student, not a folder of teachers; {meant}"
+    near = sorted({path.parent for depth in range(1, DEPTH + 1) for path in folder.glob("*/" * depth + NAMED)})
+    if not near:
+        return f"expected teacher-0, teacher-1, ... in {folder}, got none; run `onefold train`"
+    listed = ", ".join(map(str, near[:FEW])) + ", ..." * (len(near) > FEW)
+    return f"{folder} has no teachers itself; give {'one of the folders' if near[1:] else 'the folder'} in it: {listed}"
+
+
+def holding(folder: Path) -> Path:
+    return folder.absolute().parent if folder.parent in (folder, Path()) else folder.parent
+
+
 def trained_by(folder: Path | str) -> dict[str, Any]:
     """How the teachers of a folder were trained, as the first of them records it."""
     run = teacher_runs(folder, 1)[0]
@@ -100,8 +123,9 @@ def check_content(run: RunFolder, name: str, source: Source) -> None:
     changed = [split for split in now if before.get(split, now[split]) != now[split]]
     if changed:
         raise ValueError(
-            f"data: {' and '.join(changed)} of {name} are not what {run.path} was trained with: other examples, other "
-            "labels or another order; put the old ones back, or train on these in another folder"
+            f"data: {' and '.join(changed)} of {name} {'are' if changed[1:] else 'is'} not what {run.path} was trained "
+            "with: other examples, other labels or another order; put the old ones back, or train on these in another "
+            "folder"
         )
 
 
