@@ -44,7 +44,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("runs", "has no teachers itself; give one of the folders in it: runs/a/teachers, runs/b/seed-0/teachers"),
     ],
 )
-def test_another_folder_is_told_from_that_of_the_teachers(runs: Path, folder: str, said: str) -> None:
+@pytest.mark.usefixtures("runs")
+def test_another_folder_is_told_from_that_of_the_teachers(folder: str, said: str) -> None:
     with pytest.raises(ValueError) as refused:
         teacher_runs(folder)
     assert str(refused.value) == f"teachers: {folder} {said}"
@@ -70,5 +71,5 @@ def test_one_split_or_several_have_changed(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_folder_with_nothing_in_it_says_what_was_expected(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected teacher-0, teacher-1, .* got none; run `onefold train`"):
+    with pytest.raises(ValueError, match=r"expected teacher-0, teacher-1, .* got none; run `onefold train`"):
         teacher_runs(tmp_path)
