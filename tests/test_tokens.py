@@ -91,3 +91,14 @@ def test_a_word_that_a_network_does_not_know_is_told_before_training() -> None:
         short(many)
     with pytest.raises(ValueError, match=r"^val: .* like those of train, .*: index out of range"):
         short(data(24), val=many)
+
+
+def test_a_perturbation_of_one_s_own_may_replace_tokens() -> None:
+    seen = []
+
+    def other_words(x: Tensor, teachers: object, student: object) -> Tensor:  # noqa: ARG001
+        seen.append(x.dtype)
+        return torch.where(torch.rand(x.shape) < 0.1, torch.randint_like(x, WORDS), x)
+
+    assert short(data(24), perturbation=other_words, epochs=1).model is not None
+    assert set(seen) == {torch.int64}

@@ -19,6 +19,7 @@ from onefold.engine.differentiable import check_differentiable
 from onefold.methods import AnyStudent
 from onefold.perturb import none
 from onefold.perturb.direction import check_inputs
+from onefold.signatures import signature_of
 from onefold.types import check_classes, check_labels, check_two
 
 if TYPE_CHECKING:
@@ -198,8 +199,12 @@ def check_labels_of(name: str, split: Split, classes: int) -> None:
 
 
 def check_space(job: Job, x: Tensor) -> None:
-    """Refuses inputs that a perturbation cannot move or would clip, such as normalised images outside [0, 1]."""
-    if job.perturbation.perturb is not none:
+    """Refuses inputs that a perturbation cannot move or would clip, such as normalised images outside [0, 1].
+
+    A perturbation of the user's own that takes no `space` knows by itself what it does, to tokens for example.
+    """
+    signature = signature_of(job.perturbation.perturb)
+    if job.perturbation.perturb is not none and (signature is None or "space" in signature.parameters):
         check_inputs(x, job.space)
         job.space.check(x)  # also on a GPU, because this runs only once
         if isinstance(job.train, Arrays) and job.train.x.is_floating_point():
