@@ -8,8 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from onefold.cli import main
+from onefold.data.preprocessing import of_name
+from onefold.export.inputs import in_code
 
 ROOT = Path(__file__).parent.parent
 README, OWN, DEPLOY = ROOT / "README.md", ROOT / "docs" / "data-and-networks.md", ROOT / "docs" / "deploy.md"
@@ -77,6 +81,18 @@ def test_own_data_on_the_command_line(mine: Path, capsys: pytest.CaptureFixture[
         assert main(words) == 0
     assert {path.name for path in mine.glob("student*")} == {"student.pt2", "student-hub"}
     assert (mine / "runs/mine/student/export/model.safetensors").exists()
+    (code,) = blocks(DEPLOY, "facts, run by tests/test_readme.py", "python")
+    given = run(code)["given"]
+    assert isinstance(given, dict)
+    assert (given["shape"], given["preprocessing"]["divide_by"]) == ([3, 8, 8], 255)
+
+
+def test_preprocessing_as_it_is_documented() -> None:
+    (code,) = blocks(DEPLOY, "preprocessing, run by tests/test_readme.py", "python")
+    assert code.splitlines() == in_code({"preprocessing": of_name("imagenet", 3, [224, 224])})
+    names: dict[str, object] = {"images": [Image.new("L", (300, 500), 51), Image.new("RGB", (64, 32), (51, 51, 51))]}
+    exec(compile(code, "deploy.md", "exec"), names)
+    torch.testing.assert_close(names["x"], torch.full((2, 3, 224, 224), 0.2))
 
 
 def test_a_network_of_ones_own_on_the_command_line(

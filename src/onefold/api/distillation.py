@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from onefold.api.given import batch_size_for, check_crops, given_teachers, placed_teachers
 from onefold.api.listeners import check_progress, showing
 from onefold.data import Augmentation, CropFlip, Split, as_split
+from onefold.data.preprocessing import preprocessing
 from onefold.data.trace import glance, trace
 from onefold.engine import Job, Progress, Result, Settings, conduct
 from onefold.engine.distributed import device_here, world_here
@@ -225,6 +226,7 @@ def distill(
     about: dict[str, Any] = {"kind": "python", "taught_by": 0 if asked is None else asked.members}
     if out is not None:
         about["glances"] = {name: glance(split) for name, split in splits.items() if split is not None}
+        about["preprocessing"] = preprocessing(splits["train"], crops)
     title = method.name if perturbation.name == "none" else f"{method.name}-{perturbation.name}"
     with showing(progress, title, world.rank) as listener:
         result = conduct(job, None if out is None else RunFolder(out), record(job), about, listener, log)

@@ -39,6 +39,11 @@ class ResizedCrop:
         if self.size < 1:
             raise ValueError(f"size: expected at least 1, got {self.size}")
 
+    @property
+    def shorter_side(self) -> int:
+        """The length to which the shorter side is scaled for evaluation."""
+        return round(self.size * 256 / 224)
+
 
 Augmentation = CropFlip | ResizedCrop
 

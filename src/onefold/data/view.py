@@ -46,7 +46,7 @@ def view_of(augment: Augmentation | None, train: bool) -> View | None:
         if train:
             steps = [v2.RandomResizedCrop(augment.size), v2.RandomHorizontalFlip(0.5 if augment.flip else 0.0)]
         else:
-            steps = [v2.Resize(round(augment.size * 256 / 224)), v2.CenterCrop(augment.size)]
+            steps = [v2.Resize(augment.shorter_side), v2.CenterCrop(augment.size)]
         view = v2.Compose(steps)
     elif train and augment is not None:
         view = PaddedCrop(augment)

@@ -13,6 +13,7 @@ from torch import nn
 from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
 from onefold.data.place import place_of
+from onefold.data.preprocessing import of_source
 from onefold.data.trace import traces
 from onefold.engine.abreast import Going, Together, abreast, alone
 from onefold.engine.conduct import COPIES, conducting, size_of
@@ -239,6 +240,7 @@ def described(recipe: Recipe, source: Source) -> dict[str, Any]:
         "image_size": list(source.image_size),
         "class_names": list(source.classes),
         "data_content": traces(source),
+        "preprocessing": of_source(source),
     } | places(recipe)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from onefold.engine.served import Own
 from onefold.export.deployed import Deployed, deployed
 from onefold.export.hub import write_hub
+from onefold.export.inputs import in_words
 from onefold.export.onnx_file import check_onnx, onnx_bytes
 from onefold.export.program import program_bytes, traced
 from onefold.export.weights import weights_bytes
@@ -74,6 +75,8 @@ def export(
         raise ValueError("net, example: expected both, a network and inputs that it takes, or neither")
     found = deployed(run, calibrated, network, Own(net, example, method))
     notes = [about_temperature(found)]
+    if found.facts["input"]["preprocessing"] is None:
+        notes.append(in_words(found.facts["input"]))
     if format == "hub":
         return Exported(path, notes + write_hub(found, path, batch))
     content, told = WRITERS[format](found, batch)
@@ -103,5 +106,5 @@ def about_temperature(found: Deployed) -> str:
 WRITERS: dict[str, Callable[[Deployed, int | None], tuple[bytes, list[str]]]] = {
     "safetensors": lambda found, _: weights_bytes(found),
     "onnx": lambda found, batch: onnx_bytes(traced(found.answer, found.example, batch), found.facts),
-    "torch-export": lambda found, batch: program_bytes(traced(found.answer, found.example, batch)),
+    "torch-export": lambda found, batch: program_bytes(traced(found.answer, found.example, batch), found.facts),
 }

@@ -8,6 +8,7 @@ from typing import Any
 from onefold.engine.networks.named import own_arguments, recorded
 from onefold.engine.networks.own_network import in_file, is_own
 from onefold.export.deployed import Deployed
+from onefold.export.inputs import in_code, in_words
 from onefold.models import ChannelStatistics
 
 HUB_DATA = {"cifar10": "uoft-cs/cifar10", "cifar100": "uoft-cs/cifar100", "tiny-imagenet": "zh-plus/tiny-imagenet"}
@@ -35,6 +36,8 @@ def card(found: Deployed, to_do: str, program: bool, code: list[str]) -> str:
         images=len(facts["input"]["shape"]) == 3,
         dataset=HUB_DATA.get(str(facts["data"])),
         metrics=[(METRICS[name], facts["metrics"][name]) for name in METRICS if name in facts["metrics"]],
+        prepared=in_words(facts["input"]),
+        preparing=in_code(facts["input"]),
         program=program,
         loading=loading(found) if facts["networks"] == 1 else [],
         to_do=to_do,

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from onefold.engine.answering import answering
 from onefold.engine.evaluate import evaluate_run, temperature_of
 from onefold.engine.keeping.environment import version
+from onefold.engine.networks.named import standardized
 from onefold.engine.networks.own_network import is_own
 from onefold.engine.served import Own
+from onefold.export.inputs import input_of
 from onefold.metrics import Calibrated
 from onefold.run import RunFolder
 
@@ -55,14 +57,13 @@ def deployed(folder: Path | str, calibrate: bool = True, given: str = "", own: O
     facts = {"kind": run.about.get("kind", "network") if alone else "ensemble", "networks": members}
     facts |= facts_of(run, about, type(found.network).__name__, example) | {"metrics": metrics}
     facts |= {"temperature": temperature, "calibrated": calibrate and temperature is not None}
+    if layers := standardized(found.network):
+        facts["statistics"] = layers[0]
     return Deployed(path, answer, weights.eval(), example, about, facts)
 
 
 def facts_of(run: RunFolder, about: dict[str, Any], network: str, example: Tensor) -> dict[str, Any]:
-    recipe, size = run.recipe, about.get("image_size")
-    shape: dict[str, Any] = {"shape": list(example.shape[1:]), "dtype": str(example.dtype).removeprefix("torch.")}
-    if size is not None:
-        shape |= {"range": [0.0, 1.0], "layout": "[B, C, H, W]"} if len(size) == 2 else {"layout": "[B, F]"}
+    recipe = run.recipe
     return {
         "onefold": version("onefold"),
         "network": published_network(about.get("network", network)),
@@ -73,8 +74,7 @@ def facts_of(run: RunFolder, about: dict[str, Any], network: str, example: Tenso
         "epochs": recipe.get("epochs"),
         "classes": about["classes"],
         "class_names": about.get("class_names"),
-        "statistics": about.get("statistics"),
-        "input": {"layout": "[B, ...]"} | shape,
+        "input": input_of(run, about, example),
         "output": "logits [B, K]: their softmax is the prediction",
         "evaluated_on": "test" if run.predictions_file("test").exists() else "val",
     }

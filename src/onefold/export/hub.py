@@ -27,7 +27,7 @@ def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[s
     weights, notes = weights_bytes(found)
     files: dict[str, bytes] = {WEIGHTS: weights}
     try:
-        files[PROGRAM], told = program_bytes(traced(found.answer, found.example, batch))
+        files[PROGRAM], told = program_bytes(traced(found.answer, found.example, batch), found.facts)
         notes += told
     except ValueError as error:  # some networks cannot be traced; the folder is useful without a program
         notes.append(f"there is no {PROGRAM}: {error}")

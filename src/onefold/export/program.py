@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import warnings
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.export import Dim, ExportedProgram
 
 from onefold.export.agree import check_agreement
 
+FACTS = "onefold.json"  # name of the extra file; torch.export.load(FILE, extra_files={FACTS: ""}) fills it in
 LONG = 200  # characters that we show of messages from torch's tracer, which can be pages
 
 
@@ -59,11 +61,11 @@ def anonymous(program: ExportedProgram) -> ExportedProgram:
     return program
 
 
-def program_bytes(found: Traced) -> tuple[bytes, list[str]]:
-    """The file of a program, after reading it back and comparing its outputs."""
+def program_bytes(found: Traced, facts: dict[str, Any]) -> tuple[bytes, list[str]]:
+    """The file of a program with the facts beside it, after reading it back and comparing its outputs."""
     file = io.BytesIO()
     with quiet():
-        torch.export.save(found.program, file)
+        torch.export.save(found.program, file, extra_files={FACTS: json.dumps(facts)})
         again: Callable[[Tensor], Tensor] = torch.export.load(io.BytesIO(file.getvalue())).module()
         told = check_agreement(found.expected, again, found.x, "the exported program")
     return file.getvalue(), [*found.notes, told]

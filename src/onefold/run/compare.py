@@ -16,6 +16,7 @@ FREE |= {"run.network_file", "run.data_place"}
 NETWORKS = ("network", "run.network")
 ADDED = {"eval_last": 1}  # fields that older recipes lack, with the value that describes what was done then
 CONTENT, EXAMPLES, STANDARDIZED = "run.network_content", "run.data_content.", "run.standardized"
+PREPROCESSING = "run.preprocessing."
 GLANCES, GIVEN = "run.glances.", "run.given."  # from Python: samples of the data, and fingerprints of user objects
 APART = 0.02  # tolerance for the mean of an example, in its deviations: libraries decode images slightly differently
 TAUGHT = "run.teachers_trained."  # only for reports; teachers are compared by their weights
@@ -44,7 +45,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         return f"{shown(before, name)} -> {shown(now, name)}"
 
     different = [n for n in {**before, **now} if not same(n, before.get(n, MISSING), now.get(n, MISSING))]
-    since = (EXAMPLES, STANDARDIZED, GLANCES, GIVEN)  # older folders lack these
+    since = (EXAMPLES, PREPROCESSING, STANDARDIZED, GLANCES, GIVEN)  # older folders lack these
     different = [n for n in different if not n.startswith(since) or (n in before and n in now)]
     teacher = before.get("run.kind") == now.get("run.kind") == "teacher"
     if before.get(PLACE) is not None and before[PLACE] == now.get(PLACE):

@@ -16,6 +16,7 @@ from onefold.data import Arrays, Augmentation, Loader, Source, Split, StreamLoad
 from onefold.data.options import Progress
 from onefold.data.outside import outside
 from onefold.data.place import found_again
+from onefold.data.preprocessing import of_name, of_source
 from onefold.data.sample import sample
 from onefold.data.view import transforms
 from onefold.engine.from_recipe import SPLIT_SEED
@@ -61,19 +62,11 @@ class RunData:
 
     def read(self) -> Source:
         if self.source is None:
-            data, about = self.subject.recipe.data, self.subject.about
-            skip = self.options.skips(data)
-            given: dict[str, Any] = {"seed": SPLIT_SEED, "skip_unreadable": skip, "download": self.options.download}
-            spec = found_again(data.source, about.get("data_place"))
-            source = load(spec, self.root, progress=self.progress, **given)
-            if list(source.classes) != about["class_names"] or list(source.image_size) != about["image_size"]:
-                raise ValueError(
-                    f"the run was trained on {data.source} with {len(about['class_names'])} classes, and what is found "
-                    f"there now has {len(source.classes)} or other names or sizes; give the data of the run with "
-                    "--data.root"
-                )
-            self.source = source
+            self.source = source_of(self.subject.recipe.data, self.subject.about, self.options, self.progress)
         return self.source
+
+    def preprocessing(self) -> dict[str, Any]:
+        return preprocessing_of(self.subject.about, self.read)
 
     def loader(self, split: Split, train: bool = False) -> Loader:
         """Batches as in evaluation, in the split's order; or with `train` as in training, shuffled and augmented."""
@@ -90,6 +83,33 @@ class RunData:
         chosen = sample(self.read().splits[name], count)
         assert chosen is not None, "sources are no loaders"
         return self.loader(chosen, train)
+
+
+def source_of(
+    data: DataRecipe, about: dict[str, Any], options: DataOptions, progress: Progress | None = None
+) -> Source:
+    """The data of a finished run."""
+    given: dict[str, Any] = {"seed": SPLIT_SEED, "skip_unreadable": options.skips(data), "download": options.download}
+    spec = found_again(data.source, about.get("data_place"))
+    source = load(spec, options.root_of(data), progress=progress, **given)
+    if list(source.classes) != about["class_names"] or list(source.image_size) != about["image_size"]:
+        raise ValueError(
+            f"the run was trained on {data.source} with {len(about['class_names'])} classes, and what is found "
+            f"there now has {len(source.classes)} or other names or sizes; give the data of the run with "
+            "--data.root"
+        )
+    return source
+
+
+def preprocessing_of(about: dict[str, Any], read: Callable[[], Source]) -> dict[str, Any]:
+    """How a run's test images are preprocessed. Older runs do not record it: for them it is found out from the name of
+    the data, or else from the data."""
+    if "preprocessing" in about:
+        return dict(about["preprocessing"])
+    if len(about["image_size"]) != 2:
+        return {}
+    known = of_name(about["data"], len(about["statistics"][0]), about["image_size"])
+    return of_source(read()) if known is None else known
 
 
 def batch_size(subject: Subject) -> int:
