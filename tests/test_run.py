@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ def test_a_folder_says_what_it_is(tmp_path: Path) -> None:
 
 def test_another_recipe_is_refused_with_what_differs(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
+    (run.checkpoints / "last.safetensors").write_bytes(b"precious")
     before = content(run.path)
     other = Recipe("mine", epochs=100, optim=OptimRecipe(lr=0.05), distill=DistillRecipe(perturbation="tdiv"))
     with pytest.raises(ValueError) as error:
@@ -59,6 +62,42 @@ def test_another_recipe_is_refused_with_what_differs(tmp_path: Path) -> None:
         "run.kind: 'student' -> 'teacher'",
     ]
     assert content(run.path) == before
+
+
+@pytest.mark.parametrize("saved", [None, "checkpoints/best-00000007.safetensors", "model.safetensors", "result.json"])
+def test_a_run_that_has_saved_nothing_may_begin_anew_with_another_recipe(tmp_path: Path, saved: str | None) -> None:
+    run = begun(tmp_path / "run")
+    run.log({"kind": "train", "step": 3, "loss": 9.0})
+    other = to_dict(Recipe("mine", optim=OptimRecipe(lr=0.05, warmup_epochs=5)))
+    if saved is not None:
+        (run.path / saved).write_text("{}")
+        for refusing in (run.check_open, run.check_same):
+            with pytest.raises(ValueError, match=r"another recipe; .*\n  optim.lr: 0.1 -> 0.05"):
+                refusing(other, ABOUT)
+        assert run.recipe == to_dict(RECIPE)
+        return
+    run.check_open(other, ABOUT)
+    with pytest.raises(ValueError, match="was begun with another recipe"):
+        run.check_same(other, ABOUT)
+    told = run.begin(other, ABOUT, {"python": "4"})
+    assert told == f"{run.path} had saved nothing yet and begins anew with what has changed: optim.lr: 0.1 -> 0.05"
+    assert run.recipe == other
+    assert run.read_json("env.json") == {"python": "4"}
+    assert run.begin(other, ABOUT, {}) is None
+
+
+def test_a_run_in_progress_does_not_begin_anew(tmp_path: Path) -> None:
+    """Another process is training there, before its first checkpoint."""
+    run = begun(tmp_path / "run")
+    code = "import sys; from onefold.run import *\nwith RunFolder(sys.argv[1]).held(): print(flush=True); input()"
+    words = [sys.executable, "-c", code, str(run.path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "\n"
+        with pytest.raises(ValueError, match="in use by another process"):
+            run.begin({}, ABOUT, {})
+        other.communicate("\n")
+    assert run.recipe == to_dict(RECIPE)
 
 
 def test_fields_that_change_no_result_may_differ(tmp_path: Path) -> None:
@@ -382,3 +421,11 @@ def test_examples_are_compared_where_both_say_what_they_are() -> None:
     assert differences(said, {}) == []  # one that is only read
     (told,) = differences(said, said | {"run.data_content.val": "c"})
     assert told == "run.data_content.val: these are other examples, or other labels"
+
+
+def test_folders_that_do_not_record_the_preprocessing_go_on() -> None:
+    recorded = {"run.preprocessing.resize": 256, "run.preprocessing.mode": "RGB"}
+    assert differences({}, recorded) == []
+    assert differences(recorded, {}) == []
+    (told,) = differences(recorded, recorded | {"run.preprocessing.resize": 64})
+    assert told == "run.preprocessing.resize: 256 -> 64"

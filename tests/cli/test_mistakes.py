@@ -373,6 +373,22 @@ def test_a_traceback_only_with_debug(capsys: Capture) -> None:
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_after_divergence_the_same_folder_takes_a_lower_learning_rate(tmp_path: Path, capsys: Capture) -> None:
+    words = ["train", "digits", *QUICK, "--out", str(tmp_path)]
+    assert main([*words, "--optim.lr", "1e30"]) == 1
+    told = capsys.readouterr().err
+    assert "there is no checkpoint yet" in told
+    assert "lower the learning rate" in told
+    assert main([*words, "--optim.lr", "0.01"]) == 0
+    told = capsys.readouterr().err
+    assert f"{tmp_path}/teacher-0 had saved nothing yet and begins anew with what has changed: optim.lr: " in told
+    assert "teacher-1 had saved" not in told
+    # What has a result stays refused.
+    capsys.readouterr()
+    assert main([*words, "--optim.lr", "0.02"]) == 2
+    assert "teacher-0 was begun with another recipe" in capsys.readouterr().err
+
+
 def test_divergence_and_bugs_are_no_mistakes_of_the_user(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     for error, sentence in ((Diverged("step 3: the loss is nan"), "step 3"), (KeyError("x"), "(unexpected; --debug")):
 

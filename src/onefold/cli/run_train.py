@@ -140,7 +140,7 @@ def finished(recipe: Recipe, folders: Sequence[Path], abouts: Sequence[dict[str,
     """Whether all runs are done, so that the data are not needed; a folder of another recipe is refused."""
     runs = [RunFolder(folder) for folder in folders]
     for run, about in zip(runs, abouts, strict=True):
-        run.check_same(to_dict(recipe), run.about | about | places(recipe))
+        run.check_open(to_dict(recipe), run.about | about | places(recipe))
     return all(run.finished for run in runs)
 
 

@@ -69,7 +69,7 @@ def conducting(
         placed(job.teachers, job.device),
         contextlib.closing(prepare(replace(job, say=noting(progress)))) as training,
     ):
-        if run is None or not world.first(lambda: run.started):  # a resumed run has been warned already
+        if run is None or not world.first(lambda: run.saved):  # a resumed run has been warned already
             look_at(training)
         if run is None:
             keeper = Keeper(None, world)
@@ -78,7 +78,8 @@ def conducting(
             return finish(training, at, keeper)
         recipe, about = recipe or {}, describe(training) | (about or {})
         pack(training.state_dict())  # fails now, not at the first checkpoint, if the state cannot be stored
-        if world.first(lambda: found_or_begun(run, recipe, about, job.device, COPIES * size_of(training.student))):
+        size = COPIES * size_of(training.student)
+        if world.first(lambda: found_or_begun(run, recipe, about, job.device, size, progress)):
             progress.message(f"{run.path} is finished; nothing was changed")
             network = served_network(job.method, training.student, training.strides)
             return finished_result(run, job.method, network, world)
@@ -130,13 +131,14 @@ def same_note(job: Job) -> str | None:
 
 
 def found_or_begun(
-    run: RunFolder, recipe: dict[str, Any], about: dict[str, Any], device: torch.device, needed: int
+    run: RunFolder, recipe: dict[str, Any], about: dict[str, Any], device: torch.device, needed: int, progress: Progress
 ) -> bool:
     """Whether the run is finished; if not, prepares its folder. Refuses a folder with a different recipe."""
     if run.finished:
         run.check_same(recipe, about)
         return True
-    run.begin(recipe, about, environment(device), needed)
+    if (note := run.begin(recipe, about, environment(device), needed)) is not None:
+        progress.message(note)
     return False
 
 

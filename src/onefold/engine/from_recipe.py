@@ -288,7 +288,7 @@ def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progr
     """The result of a finished run, without reading the data, or None; refuses a folder with a different recipe."""
 
     def read() -> dict[str, Any] | None:
-        run.check_same(to_dict(recipe), run.about | about | places(recipe))
+        run.check_open(to_dict(recipe), run.about | about | places(recipe))
         return run.about if run.finished else None
 
     recorded = world.first(read)

@@ -55,22 +55,28 @@ class RunFolder:
     def model(self) -> Path:
         return self.path / "model.safetensors"
 
-    def begin(self, recipe: dict[str, Any], run: dict[str, Any], env: dict[str, Any], needed: int = 0) -> None:
+    def begin(self, recipe: dict[str, Any], run: dict[str, Any], env: dict[str, Any], needed: int = 0) -> str | None:
         """Creates the folder, or checks that the run in it has the same recipe; refuses runs that would fail later.
 
+        A run with another recipe that has saved nothing yet is replaced; the sentence that is returned then says so.
         `needed` is how many bytes the run will write. Half-written files of a killed run are deleted, unless another
         process is still writing them.
         """
-        self.check_same(recipe, run)
+        self.check_open(recipe, run)
         with self.held():
-            self.check_same(recipe, run)  # another process may have started one in the meantime
+            self.check_open(recipe, run)  # another process may have started one in the meantime
             self._probe(needed)
             for leftover in (*self.path.glob(f"*{ASIDE}"), *self.path.glob(f"*/*{ASIDE}")):
                 leftover.unlink()
-            fresh = not self.started  # without a recipe.json, other files are leftovers of a failed start: overwrite
+            different = self.changes(recipe, run)
+            # Without a recipe.json, other files are leftovers of a failed start: overwrite.
+            fresh = not self.started or bool(different)
             for name, content in (("env.json", env), ("run.json", run), ("recipe.json", recipe)):
                 if fresh or not (self.path / name).exists():
                     self.write_json(name, content)
+        if not different:
+            return None
+        return f"{self.path} had saved nothing yet and begins anew with what has changed: {'; '.join(different)}"
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -89,17 +95,30 @@ class RunFolder:
                 pass  # a file system that does not support locks
             yield
 
-    def check_same(self, recipe: dict[str, Any], run: dict[str, Any]) -> None:
-        """Refuses a recipe other than the one the run was started with; fields that change no result may differ."""
+    @property
+    def saved(self) -> bool:
+        """Whether there are weights or a result that another run would overwrite."""
+        kept = os.path.isdir(self.checkpoints) and any(self.checkpoints.glob("*.safetensors"))
+        return kept or os.path.exists(self.model) or self.finished
+
+    def check_open(self, recipe: dict[str, Any], run: dict[str, Any]) -> None:
+        """Refuses a folder in which a run with this recipe can neither begin nor resume."""
+        if self.saved:
+            self.check_same(recipe, run)
+
+    def changes(self, recipe: dict[str, Any], run: dict[str, Any]) -> list[str]:
+        """What differs from the recipe that the run was started with, except for fields that change no result."""
         if not self.started:
-            kept = os.path.isdir(self.checkpoints) and any(self.checkpoints.glob("*.safetensors"))
-            if kept or os.path.exists(self.model):
-                raise ValueError(f"out: {self.path} holds other files and no recipe.json; choose another folder")
-            return
+            return []
         before = ADDED | leaves(self.recipe) | leaves(self.about, "run.")
         now = ADDED | leaves(as_json(recipe)) | leaves(as_json(run), "run.")
-        different = differences(before, now)
-        if different:
+        return differences(before, now)
+
+    def check_same(self, recipe: dict[str, Any], run: dict[str, Any]) -> None:
+        """Refuses a recipe other than the one the run was started with; fields that change no result may differ."""
+        if not self.started and self.saved and not self.finished:
+            raise ValueError(f"out: {self.path} holds other files and no recipe.json; choose another folder")
+        if different := self.changes(recipe, run):
             listed = "\n".join(f"  {line}" for line in different)
             raise ValueError(
                 f"{self.path} was begun with another recipe; choose another folder with --out (out= in Python), or "
