@@ -225,7 +225,7 @@ def test_what_a_run_notes_is_shown(in_this_process: bool, tmp_path: Path) -> Non
 
 
 def test_a_note_that_names_flags_says_whose_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onefold.engine.result.warning_of", lambda *_: "averaging hurts; train longer (--epochs)")
+    monkeypatch.setattr("onefold.engine.result.warning_of", lambda *_, **__: "averaging hurts; train longer (--epochs)")
     shown, recipe = Recorded(), dataclasses.replace(small(), epochs=1)
     run_tasks([*teacher_tasks(recipe, tmp_path), student_tasks(recipe, tmp_path)[1]], 1, lambda _: shown)
     assert shown.messages[-1] == "seed 0, latentbe: averaging hurts; train longer (--epochs) (flags of onefold distill)"

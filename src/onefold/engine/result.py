@@ -121,7 +121,7 @@ def health_of(training: Training, served: Ensemble) -> dict[str, Any] | None:
     inputs = None if seen is None else (x for x, _ in seen.batches())
     # Each of several processes goes through all the training images by itself.
     found = averaging_health(student, loader, inputs, training.classes, ALONE if split == "train" else job.world)
-    found |= {"split": split, "warning": warning_of(found, split)}
+    found |= {"split": split, "warning": warning_of(found, split, python=not job.known)}
     if found["warning"] is not None:
         job.say(found["warning"])
     return found

@@ -67,7 +67,7 @@ class Job:
     scheduler: SchedulerFactory | None = None
     world: World = ALONE
     known: bool = False
-    """whether the splits were already compared, and oddities reported, when the data were loaded"""
+    """whether the data are a recipe's: then splits were compared, and oddities reported, when they were loaded"""
     say: Callable[[str], None] = print
 
 

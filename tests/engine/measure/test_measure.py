@@ -332,7 +332,7 @@ def test_health_in_full(run: Copied) -> None:
 def test_nobody_is_warned_of_an_average_that_is_not_served(run: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
     from onefold.engine.measure import health as module
 
-    monkeypatch.setattr(module, "warning_of", lambda *_: "averaging hurts")
+    monkeypatch.setattr(module, "warning_of", lambda *_, **__: "averaging hurts")
     for name, warning in (("latentbe", "averaging hurts"), ("be", None)):
         path, heard = run(name), Heard()
         health(*measured(path), heard)

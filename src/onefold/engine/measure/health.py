@@ -35,7 +35,9 @@ def health(subject: Subject, data: RunData, progress: Counting) -> str | None:
 
     found = averaging_health(subject.student, test, inputs(), subject.classes)
     averaged = subject.served.members == 1  # a BE student is served member by member, so no warning is needed
-    found |= {"split": SPLIT, "images": train.examples, "warning": warning_of(found, SPLIT) if averaged else None}
+    python = subject.about.get("kind") == "python"
+    warning = warning_of(found, SPLIT, python=python) if averaged else None
+    found |= {"split": SPLIT, "images": train.examples, "warning": warning}
     store.write(NAME, found)
     if found["warning"] is not None:
         progress.message(f"{subject.path}: {found['warning']}")
