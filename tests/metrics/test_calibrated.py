@@ -237,6 +237,17 @@ def test_hooks_and_patched_forward_passes_are_wrapped() -> None:
     check(patched, x, folds=False)
 
 
+class Shared(nn.Linear):
+    """One layer for all copies of a network."""
+
+    def __deepcopy__(self, memo: object) -> Shared:
+        return self
+
+
+def test_a_layer_that_copies_share_is_not_divided() -> None:
+    check(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), Shared(8, 4)), torch.randn(5, 6), folds=False)
+
+
 def test_half_precision_that_cannot_hold_the_quotient_is_wrapped() -> None:
     model = nn.Linear(6, 4, dtype=torch.float16)
     nn.init.constant_(model.weight, 100.0)

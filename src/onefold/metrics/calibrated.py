@@ -75,9 +75,11 @@ def calibrated(
     name = _last_linear(probe, example)
     if name is not None:
         folded = copy.deepcopy(model)
-        layer = folded.get_submodule(name)
+        layer, original = folded.get_submodule(name), model.get_submodule(name)
         assert isinstance(layer, nn.Linear)
-        if _divide(layer, temperature) and (example is None or _agree(model, folded, temperature, example)):
+        assert isinstance(original, nn.Linear)
+        own = layer.weight.data_ptr() != original.weight.data_ptr()  # a `__deepcopy__` may return the layer itself
+        if own and _divide(layer, temperature) and (example is None or _agree(model, folded, temperature, example)):
             return folded
     return Calibrated(copy.deepcopy(model), temperature)
 
