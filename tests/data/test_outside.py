@@ -58,6 +58,32 @@ def test_a_name_is_a_folder_under_the_root(tmp_path: Path) -> None:
     assert isinstance(outside("digits", tmp_path), Arrays)  # a known set is itself
 
 
+@pytest.mark.parametrize("broken", [b"no image", None])
+def test_unreadable_files_are_refused_or_left_out(broken: bytes | None, tmp_path: Path) -> None:
+    """Also one that is damaged in the middle, which only decoding finds."""
+    for name in ("a.png", "b.png"):
+        picture(tmp_path / name)
+    noise = np.random.default_rng(0).integers(0, 256, (60, 60, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "c.png")
+    content = bytearray((tmp_path / "c.png").read_bytes())
+    content[200:400] = bytes(200)
+    (tmp_path / "c.png").write_bytes(bytes(content) if broken is None else broken)
+    said: list[str] = []
+    found = outside(f"folder:{tmp_path}", skip_unreadable=True, tell=said.append)
+    assert isinstance(found, ImageFiles)
+    assert [Path(found.where(i)).name for i in range(len(found))] == ["a.png", "b.png"]
+    (sentence,) = said
+    assert "left out 1 file" in sentence
+    assert "c.png" in sentence
+    if broken is not None:
+        with pytest.raises(ValueError, match="1 file cannot be used"):
+            outside(f"folder:{tmp_path}")
+        for name in ("a.png", "b.png"):
+            (tmp_path / name).unlink()
+        with pytest.raises(ValueError, match="expected readable images"):
+            outside(f"folder:{tmp_path}", skip_unreadable=True)
+
+
 def test_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected a folder of images"):
         outside(f"folder:{tmp_path}/no")

@@ -37,11 +37,7 @@ def read_folder(name: str, path: Path, options: Options, statistics: Statistics 
     """`load_folder` for a data set with any name and possibly known statistics."""
     if not path.is_dir():
         raise ValueError(f"{name}: expected a folder with one folder a class at {path}, and there is none")
-    folders = {SPLITS[entry.name]: entry for entry in sorted(path.iterdir()) if entry.name in SPLITS and entry.is_dir()}
-    if "train" not in folders:
-        folders = {"all": path}
-    elif len(folders) == 1:
-        folders = {"all": folders["train"]}
+    folders = split_folders(path)
     classes = class_names(name, folders["all"] if "all" in folders else folders["train"])
     found, strangers, others = {}, [], []
     for split, folder in folders.items():
@@ -50,6 +46,14 @@ def read_folder(name: str, path: Path, options: Options, statistics: Statistics 
         others += beside
     by_seed, notes = partial(divide, options=options), left_out(others)
     return assemble(name, found, classes, by_seed, options, strangers=strangers, statistics=statistics, notes=notes)
+
+
+def split_folders(path: Path) -> dict[str, Path]:
+    """The folder of each split; only "all" if there is one folder for everything."""
+    folders = {SPLITS[entry.name]: entry for entry in sorted(path.iterdir()) if entry.name in SPLITS and entry.is_dir()}
+    if "train" not in folders:
+        return {"all": path}
+    return {"all": folders["train"]} if len(folders) == 1 else folders
 
 
 def class_names(name: str, folder: Path) -> tuple[str, ...]:

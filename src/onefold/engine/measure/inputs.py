@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onefold.data import Arrays, Augmentation, Loader, Source, Split, StreamLoader, load, loader_for
+from onefold.data import Augmentation, Loader, Source, Split, load, loader_for
 from onefold.data.options import Progress
-from onefold.data.outside import outside
 from onefold.data.place import found_again
 from onefold.data.preprocessing import of_name, of_source
 from onefold.data.sample import sample
-from onefold.data.view import transforms
 from onefold.engine.from_recipe import SPLIT_SEED
 from onefold.engine.measure.subject import Subject
 from onefold.recipe import DataRecipe
@@ -114,25 +111,6 @@ def preprocessing_of(about: dict[str, Any], read: Callable[[], Source]) -> dict[
 
 def batch_size(subject: Subject) -> int:
     return max(1, min(500, NUMBERS // max(1, subject.channels * math.prod(subject.image_size))))
-
-
-def outside_batches(subject: Subject, spec: str, data: RunData) -> tuple[int, Callable[[], Iterator[Tensor]]]:
-    """The number of images in an out-of-distribution set, and a function that gives batches in the network's size."""
-    given: dict[str, Any] = {"download": data.options.download, "skip_unreadable": data.options.skip_unreadable}
-    split = outside(spec, Path(data.root), progress=data.progress, **given)
-    count = len(split)  # type: ignore[arg-type]
-    if isinstance(split, Arrays) and (split.x.dim() == 4) != subject.images:
-        raise ValueError(
-            f"ood: expected examples like those of the run, of shape {list(subject.image_size)}, got "
-            f"{list(split.x.shape[1:])} in {spec}"
-        )
-    if isinstance(split, Arrays):
-        loader: Loader = loader_for(split, batch_size(subject), train=False, device=subject.device)
-    else:
-        resize = transforms().Resize(subject.image_size, antialias=True)
-        place: dict[str, Any] = {"device": subject.device, "workers": data.workers}
-        loader = StreamLoader(split, batch_size(subject), view=resize, **place)
-    return count, lambda: (fitted(x, subject) for x, _ in loader.batches())
 
 
 def fitted(x: Tensor, subject: Subject) -> Tensor:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from onefold.engine.evaluate import rows_of
-from onefold.engine.measure.inputs import RunData, outside_batches
+from onefold.engine.measure.inputs import RunData
+from onefold.engine.measure.outside import outside_batches, scaling
 from onefold.engine.measure.progress import Counting
 from onefold.engine.measure.subject import Subject, Target
 from onefold.metrics import EntropyHistogram, OutOfDistribution, log_mean_probabilities, predictive_entropy
@@ -65,7 +66,9 @@ def stretched(score: Tensor, top: float) -> Tensor:
 def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Counting) -> None:
     """Measures the sets that are not stored yet; raises an error about those that failed once the others are done."""
     cannot: list[str] = []
-    todo = [name for name, spec in sets.items() if not all(has(target, name, spec) for target in subject.targets)]
+    steps = scaling(subject, data)
+    resize = steps.get("resize")
+    todo = [name for name, spec in sets.items() if not all(has(t, name, spec, resize) for t in subject.targets)]
     for name in sets.keys() - set(todo):
         progress.message(f"out of distribution: {name} is stored already for {subject.path}")
     if not todo:
@@ -75,7 +78,7 @@ def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Countin
     for name in todo:
         progress.title(f"{subject.path.name}: out of distribution, {name}")
         try:
-            count, batches = outside_batches(subject, sets[name], data)
+            count, batches = outside_batches(subject, sets[name], data, steps, progress.message)
         except (ValueError, OSError) as error:
             cannot.append(f"{name} cannot be measured: {error}")
             continue
@@ -91,16 +94,22 @@ def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Countin
         for target, entropies, own in zip(subject.targets, each, inside, strict=True):
             stored = target.store.stored(NAME)
             kept = [] if stored is None else [entry for entry in stored["sets"] if entry["name"] != name]
-            entry = {"name": name, "spec": sets[name]} | entropies.described() | {"scores": entropies.against(own)}
+            entry = (
+                {"name": name, "spec": sets[name], "resize": resize}
+                | entropies.described()
+                | {"scores": entropies.against(own)}
+            )
             target.store.write(NAME, {"inside": of | own.described(), "sets": [*kept, entry]})
     if cannot:
         raise ValueError("; ".join(cannot))
 
 
-def has(target: Target, name: str, spec: str) -> bool:
-    """Whether a set of that name and source is stored."""
+def has(target: Target, name: str, spec: str, resize: int | None) -> bool:
+    """Whether a set of that name and source is stored, scaled in this way; older versions did not scale like the test
+    images."""
     stored = target.store.stored(NAME)
-    return stored is not None and any(e["name"] == name and e["spec"] == spec for e in stored["sets"])
+    wanted = (name, spec, resize)
+    return stored is not None and any((e["name"], e["spec"], e.get("resize")) == wanted for e in stored["sets"])
 
 
 def inside_of(target: Target, classes: int) -> Entropies:
