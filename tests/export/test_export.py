@@ -230,6 +230,23 @@ def test_a_card_that_nobody_edited_is_that_of_what_was_written_last(run: Copied)
     assert (folder / "README.md.new").exists()
 
 
+def test_a_card_of_an_older_version_is_not_called_edited(run: Copied) -> None:
+    path = run("kd")
+    folder = export(path, "hub").path
+    config, text = folder / "config.json", (folder / "README.md").read_text()
+    (folder / "README.md").write_text("of an older version")
+    older = json.loads(config.read_text())
+    del older["model_card_sha256"]
+    config.write_text(json.dumps(older))
+    for _ in range(2):
+        (note,) = (note for note in export(path, "hub").notes if "README" in note)
+        assert note.startswith("README.md may have been edited, or be of an older version, and stays; the one of what")
+    (folder / "README.md.new").replace(folder / "README.md")
+    assert not any("README" in note for note in export(path, "hub").notes)
+    assert (folder / "README.md").read_text() == text
+    assert "model_card_sha256" in json.loads(config.read_text())
+
+
 NET = """
 import torch
 from exported_layers import Doubled

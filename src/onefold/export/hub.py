@@ -20,6 +20,7 @@ from onefold.run import write_aside
 
 WEIGHTS, PROGRAM, CONFIG, CARD = "model.safetensors", "model.pt2", "config.json", "README.md"
 NEW, MARK = f"{CARD}.new", "model_card_sha256"  # new card next to an edited one; hash of our card, in config.json
+MAYBE = "may have been edited, or be of an older version,"  # which wrote no hash
 
 
 def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[str]:
@@ -33,9 +34,11 @@ def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[s
         notes.append(f"there is no {PROGRAM}: {error}")
     code = own_code(found)
     text = card(found, still_to_do(found), PROGRAM in files, [str(name) for name in code]).encode()
-    files[CONFIG] = (json.dumps(config(found) | {MARK: of_card(text)}, indent=2) + "\n").encode()
     folder.mkdir(parents=True, exist_ok=True)
-    edited = was_edited(folder)
+    edited = edits(folder)
+    stays = bool(edited) and (folder / CARD).read_bytes() != text
+    mark = {} if stays and edited == MAYBE else {MARK: of_card(text)}  # without one, nothing is claimed next time
+    files[CONFIG] = (json.dumps(config(found) | mark, indent=2) + "\n").encode()
     for name, content in files.items():
         write_aside(folder / name, content)
     for place, file in code.items():
@@ -43,9 +46,9 @@ def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[s
         shutil.copyfile(file, folder / place)
     if code:
         notes.append(f"copied into it, to be read before it is published: {', '.join(map(str, code))}")
-    if edited and (folder / CARD).read_bytes() != text:
+    if stays:
         write_aside(folder / NEW, text)
-        notes.append(f"{CARD} was edited and stays; the one of what was written now is {NEW}: put them together")
+        notes.append(f"{CARD} {edited} and stays; the one of what was written now is {NEW}: put them together")
     else:
         write_aside(folder / CARD, text)
         (folder / NEW).unlink(missing_ok=True)
@@ -56,15 +59,17 @@ def of_card(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def was_edited(folder: Path) -> bool:
-    """Whether the folder has a model card that was edited since it was exported."""
+def edits(folder: Path) -> str:
+    """What is known of edits of the folder's model card since it was exported; empty if there were none."""
     if not (folder / CARD).exists():
-        return False
+        return ""
     try:
         written = json.loads((folder / CONFIG).read_text()).get(MARK)
     except (OSError, ValueError, AttributeError):  # no config.json, or not ours
-        return True
-    return bool(written != of_card((folder / CARD).read_bytes()))
+        written = None
+    if written is None:
+        return MAYBE
+    return "" if written == of_card((folder / CARD).read_bytes()) else "was edited"
 
 
 def config(found: Deployed) -> dict[str, Any]:
