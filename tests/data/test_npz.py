@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from onefold.data import Arrays, CropFlip, load
+from onefold.data import Arrays, CropFlip, beyond_pixels, load
 
 NUMBERS = np.random.default_rng(0)
 PIXELS = NUMBERS.integers(0, 256, (30, 3, 8, 9), dtype=np.uint8)  # [N, C, H, W]
@@ -58,6 +59,17 @@ def test_images_that_cannot_be_perturbed_are_told_of(tmp_path: Path) -> None:
     (note,) = [note for note in load(write(tmp_path, train_x=x, test_x=x[:6])).notes if "perturbed" in note]
     told = "images from -1 to 1 cannot be perturbed, which needs [0, 1] or uint8: "
     assert note == told + "distill needs --distill.perturbation none"
+
+
+def test_one_image_of_many_that_cannot_be_perturbed() -> None:
+    x = torch.rand(20_000, 1, 2, 2)
+    assert beyond_pixels(Arrays(x, torch.zeros(len(x), dtype=torch.long))) is None
+    for outlier in range(1, 20_000, 7_000):
+        one = x.clone()
+        one[outlier, 0, 1, 0] = 3
+        found = beyond_pixels(Arrays(one, torch.zeros(len(x), dtype=torch.long)))
+        assert found is not None
+        assert found[1] == 3
 
 
 def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def beyond_pixels(train: Split) -> tuple[float, float] | None:
     """The range of float images that leave [0, 1], as normalised ones do, so that they cannot be perturbed."""
     if not isinstance(train, Arrays) or train.images or train.x.dim() != 4:
         return None
-    low, high = (float(end) for end in looked_at(train).aminmax())
+    low, high = (float(end) for end in train.x.aminmax())
     return (low, high) if low < 0 or high > 1 + ROUNDING else None
 
 
