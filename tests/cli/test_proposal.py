@@ -21,6 +21,15 @@ def proposed(told: str) -> list[str]:
     return shlex.split(line)[2:]
 
 
+@pytest.mark.parametrize(("teachers", "student"), [("teachers", "student"), ("student", "distilled")])
+def test_the_student_gets_a_folder_next_to_its_teachers(
+    teachers: str, student: str, tmp_path: Path, capsys: Capture
+) -> None:
+    assert main(["train", "digits", *QUICK, "--out", str(tmp_path / teachers)]) == 0
+    assert main(proposed(capsys.readouterr().err)) == 0
+    assert (tmp_path / student / "result.json").exists()
+
+
 def test_images_that_were_normalised_get_a_student_without_perturbation(
     tmp_path: Path, capsys: Capture, refused: Refused
 ) -> None:

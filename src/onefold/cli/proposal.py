@@ -22,7 +22,8 @@ def propose_student(request: Train, recipe: Recipe, folder: Path, source: Source
     elif perturbation != "none" and source is not None and beyond_pixels(source.train) is not None:
         say(f"the student gets no perturbation: '{perturbation}' needs uint8 images or floats in [0, 1]")
         recipe = without_perturbation(recipe)
-    student = ["--out", str(folder.parent / "student")] if request.out else []  # next to its teachers
+    beside = folder.parent / ("student" if folder.name != "student" else "distilled")  # not the teachers' own folder
+    student = ["--out", str(beside)] if request.out else []
     words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *student]
     propose([*words, *changed(request.recipe, recipe, without=untaken(request.recipe, recipe))])
 
