@@ -113,7 +113,8 @@ def distill(
         space: the range of valid inputs, if they are not images in [0, 1]: `InputSpace.standardized(mean, std)` for
             normalised images, `InputSpace.of(x)` for features.
         optimizer: a function from parameter groups to an optimizer, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; by
-            default SGD with Nesterov momentum. It may be called twice. The groups carry `lr` and `weight_decay`,
+            default SGD with Nesterov momentum. It may be called several times, also with a copy of the weights, on
+            which a step is tried; the last optimizer is the one that trains. The groups carry `lr` and `weight_decay`,
             because members' factors have their own.
         scheduler: a function from the optimizer to a scheduler, which is stepped after every training step, not once
             per epoch; by default warm-up and cosine. ReduceLROnPlateau is stepped after every evaluation instead, with
