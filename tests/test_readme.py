@@ -13,6 +13,7 @@ from PIL import Image
 
 from onefold.cli import main
 from onefold.data.preprocessing import of_name
+from onefold.engine import build_network
 from onefold.export.inputs import in_code
 
 ROOT = Path(__file__).parent.parent
@@ -109,6 +110,14 @@ def test_a_network_of_ones_own_on_the_command_line(
     assert (mine / "runs/net/student/measurements/health.json").exists()
     monkeypatch.chdir("/")
     assert main(["evaluate", str(mine / "runs/net/teachers"), "--costs"]) == 0
+
+
+def test_a_model_of_timm(tmp_path: Path) -> None:
+    pytest.importorskip("timm")
+    (code,) = blocks(OWN, "a model of timm, run by tests/test_readme.py", "python")
+    (tmp_path / "mynet.py").write_text(code)
+    net = build_network(f"{tmp_path}/mynet.py:vit", 3, ((0.5,), (0.2,)), (32, 32))
+    assert net(torch.rand(2, 1, 32, 32)).shape == (2, 3)
 
 
 def test_a_network_of_ones_own(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:

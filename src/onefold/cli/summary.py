@@ -18,7 +18,7 @@ def summary(recipe: Recipe, source: Source, *, student: bool) -> str:
     method = method_named(recipe.distill.method if student else "supervised")
     perturbation = perturbation_named(recipe.distill.perturbation if student else "none")
     net = build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
-    named = shown(recipe.network, len(source.classes), source.statistics)
+    named = shown(recipe.network, len(source.classes), source.statistics, source.image_size)
     table = [*rows(source), ("recipe", f"{recipe.name}, seed {recipe.seed}")]
     table.append(("training", f"epochs {recipe.epochs}, batch size {recipe.optim.batch_size}, lr {recipe.optim.lr:g}"))
     if augment := described(augmentation_of(recipe, source)):

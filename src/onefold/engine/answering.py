@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from onefold.engine.measure.subject import is_teachers
-from onefold.engine.networks.named import example_of, found_at, standardized
+from onefold.engine.networks.named import found_at, standardized
+from onefold.engine.networks.own_arguments import example_of
 from onefold.engine.networks.own_network import is_own
 from onefold.engine.served import Own, served_by
 from onefold.engine.teachers import load_networks, teacher_runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,15 @@ def loading(found: Deployed) -> list[str]:
         return ["from onefold.engine import build_network", "", f"net = build_network({arguments})"]
     own = recorded(about)
     place, _, name = about["network"].rpartition(":")
-    filled = own_arguments(own, *given[:2])
+    filled = own_arguments(own, *given)
     known = any(isinstance(value, ChannelStatistics) for value in filled.values())
     lines = ["from onefold.models import ChannelStatistics"] if known else []
+    words = [f"{key}={value!r}" for key, value in filled.items()]
+    if isinstance(own.make, functools.partial):  # timm makes networks by their names
+        name, words = own.make.func.__name__, [*map(repr, own.make.args), *words]
     stem = Path(place).stem if in_file(place) else place
     if all(part.isidentifier() for part in stem.split(".")):
         lines.append(f"from {stem} import {name}")
     else:
         lines += ["import runpy", "", f"{name} = runpy.run_path({Path(place).name!r})[{name!r}]"]
-    return [*lines, "", f"net = {name}({', '.join(f'{key}={value!r}' for key, value in filled.items())})"]
+    return [*lines, "", f"net = {name}({', '.join(words)})"]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import random
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -101,6 +104,14 @@ def flat():
     return Answer(lambda x: x.new_zeros(len(x)))
 
 
+def passes_on(**options):
+    return usual(3, **options)
+
+
+def ten_alone(**options):
+    return Answer(lambda x: x.new_zeros(len(x), 10), **options)
+
+
 def breaks():
     return nn.Sequential(nn.Flatten(), nn.Linear(5, 3))
 """
@@ -135,6 +146,41 @@ def test_parameters_are_filled_in_by_name_and_no_others(here: Path) -> None:
     assert build_network("mynet.py:usual", *SHAPE)(torch.rand(5, 3, 8, 8)).shape == (5, 3)
     assert shown("mynet.py:Net", 3, STATISTICS) == "mynet.py:Net(classes=3, channels=3, statistics=...)"
     assert (shown("mynet.py:plain", 3, STATISTICS), shown("mlp", 3, STATISTICS)) == ("mynet.py:plain()", "mlp")
+
+
+@pytest.mark.usefixtures("here")
+def test_one_that_passes_keywords_on_gets_the_number_of_classes_if_it_needs_it() -> None:
+    check_network("mynet.py:passes_on")  # the file itself draws random numbers when it is imported
+    drawn, weights = random.getstate(), []
+    for _ in range(2):  # whether it was tried before
+        torch.manual_seed(1)
+        net = build_network("mynet.py:passes_on", *SHAPE)
+        assert net(torch.rand(5, 3, 8, 8)).shape == (5, 3)
+        weights.append(torch.cat([w.flatten() for w in net.parameters()]))
+    assert torch.equal(*weights)
+    assert random.getstate() == drawn
+    assert shown("mynet.py:passes_on", *SHAPE) == "mynet.py:passes_on(num_classes=3)"
+    assert shown("mynet.py:any_", *SHAPE) == "mynet.py:any_()"
+    assert build_network("torchvision.models:resnet18", *SHAPE)(torch.rand(5, 3, 64, 64)).shape == (5, 3)
+
+
+def test_models_of_timm_are_found_by_their_names() -> None:
+    pytest.importorskip("timm")
+    one_channel = (3, ((0.5,), (0.2,)), (32, 32))
+    for name in ("timm:resnet10t", "timm.models.resnet:resnet10t"):
+        check_network(name)
+        assert build_network(name, *one_channel)(torch.rand(5, 1, 32, 32)).shape == (5, 3)
+        assert shown(name, *one_channel) == f"{name}(num_classes=3, in_chans=1)"
+        net, x = network_of(described(name, one_channel))
+        assert net(x).shape == (2, 3)
+    for name, offer in (("resnet10x", "did you mean 'resnet10t'?"), ("zzzzqq", "timm.list_models() has all")):
+        with pytest.raises(ValueError, match=rf"has no '{name}'; {re.escape(offer)}"):
+            check_network(f"timm:{name}")
+
+
+def described(name: str, shape: tuple[int, tuple[tuple[float, ...], ...], tuple[int, ...]]) -> dict[str, Any]:
+    """What a run folder records."""
+    return {"network": name, "classes": shape[0], "statistics": shape[1], "image_size": shape[2]} | identity(name)
 
 
 @pytest.mark.usefixtures("here")
@@ -183,7 +229,8 @@ def test_what_was_made_can_be_copied_and_pickled() -> None:
             "network: {}/nulls.py cannot be imported: SyntaxError: source code string cannot contain null ",
         ),
         ("glob:Net", "network: {stdlib}/glob.py has no 'Net'; write glob.py:Net"),
-        ("empty.py:Net", "network: {}/empty.py has no 'Net'; there are no others"),
+        ("empty.py:Net", "network: {}/empty.py has no 'Net'; name the module or file that defines it"),
+        ("package.py:Nat", "network: {}/package.py has no 'Nat'; did you mean 'Net'?"),
         ("inside.py:Net", "network: {}/inside.py cannot be imported: ImportError: attempted relative import with no "),
     ],
 )
@@ -196,13 +243,14 @@ def test_refused_before_anything_is_read(name: str, sentence: str, here: Path) -
     (here / "nulls.py").write_bytes(b"\0")
     (here / "glob.py").write_text(FILE)
     (here / "empty.py").write_text("_hidden = print\n")
+    (here / "package.py").write_text("from mynet import Net, plain\n")
     (here / "inside.py").write_text("from .other import Net\n")
     with pytest.raises(ValueError) as caught:
         check_network(name)
     stdlib = Path(inspect.getfile(inspect)).parent
     assert str(caught.value).startswith(sentence.replace("{}", "{0}").format(here, stdlib=stdlib))
     assert "None" not in str(caught.value)
-    before = {"broken": "other.py, line 3); mend it", "inside": "name it as a module of its package"}
+    before = {"broken": "other.py, line 3); fix it", "inside": "name it as a module of its package"}
     assert before.get(name.partition(".")[0], "") in str(caught.value)
 
 
@@ -210,11 +258,12 @@ def test_refused_before_anything_is_read(name: str, sentence: str, here: Path) -
     ("name", "sentence"),
     [
         ("nothing", "network: expected 'mynet.py:nothing' to make a torch.nn.Module, got NoneType"),
-        ("fails", "network: 'mynet.py:fails' cannot be made: KeyError: 'depth' ({}/mynet.py, line 59); mend it"),
+        ("fails", "network: 'mynet.py:fails' cannot be made: KeyError: 'depth' ({}/mynet.py, line 59); fix it"),
         ("ten", "network: expected 'mynet.py:ten' to answer [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
+        ("ten_alone", "network: expected 'mynet.py:ten_alone' to answer [2, 3] for inputs [2, 3, 8, 8], a logit for "),
         ("pair", "network: expected 'mynet.py:pair' to answer [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
         ("flat", "network: expected 'mynet.py:flat' to answer [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
-        ("breaks", "network: 'mynet.py:breaks' cannot be asked about inputs [2, 3, 8, 8]: RuntimeError: "),
+        ("breaks", "network: 'mynet.py:breaks' fails on inputs [2, 3, 8, 8]: RuntimeError: "),
     ],
 )
 def test_refused_when_it_is_made(name: str, sentence: str, here: Path) -> None:

@@ -10,6 +10,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
+from onefold.engine.networks.own_arguments import example_of, filled_in
 from onefold.engine.networks.own_network import Own, blaming, is_own, own_network, recorded_network
 from onefold.models import ChannelStatistics, Standardize, mlp, wide_resnet
 from onefold.names import unknown
@@ -78,11 +79,6 @@ def network_of(about: dict[str, Any]) -> tuple[nn.Module, Tensor]:
     return net, example_of(*build[1:])
 
 
-def example_of(statistics: Sequence[Sequence[float]], size: Sequence[int]) -> Tensor:
-    """Example inputs, all 0.5: images `[2, C, H, W]`, or features."""
-    return torch.full((2, len(statistics[0]), *size) if len(size) == 2 else (2, *size), 0.5)
-
-
 def standardized(net: nn.Module) -> list[list[list[float]]]:
     """Mean and standard deviation of each Standardize layer of a network, which are not in its state dict."""
     found = [module.statistics for module in net.modules() if isinstance(module, Standardize)]
@@ -136,7 +132,7 @@ def own_made(
     own: Own, classes: int, statistics: Sequence[Sequence[float]], image_size: Sequence[int] | None
 ) -> nn.Module:
     """Makes a user's network, passing the arguments its parameters name, and checks its output on an example."""
-    given = own_arguments(own, classes, statistics)
+    given = own_arguments(own, classes, statistics, image_size)
     with blaming(f"'{own.name}' cannot be made", own.folder):
         net = own.make(**given)
     if not isinstance(net, nn.Module):
@@ -157,11 +153,11 @@ def begin_alike(one: nn.Module, other: nn.Module) -> bool:
     return bool(drawn) and all(torch.equal(ours, theirs) for ours, theirs in drawn)
 
 
-def own_arguments(own: Own, classes: int, statistics: Sequence[Sequence[float]]) -> dict[str, Any]:
-    mean, std = statistics
-    counts = {"classes": classes, "num_classes": classes, "channels": len(mean), "in_channels": len(mean)}
-    every = counts | {"statistics": ChannelStatistics(tuple(mean), tuple(std))}
-    return {name: every[name] for name in own.wanted}
+def own_arguments(
+    own: Own, classes: int, statistics: Sequence[Sequence[float]], image_size: Sequence[int] | None
+) -> dict[str, Any]:
+    """The arguments that its function or class is called with."""
+    return filled_in(own.make, own.wanted, classes, statistics, image_size)
 
 
 def check_answers(own: Own, net: nn.Module, x: Tensor, classes: int) -> None:
@@ -169,7 +165,7 @@ def check_answers(own: Own, net: nn.Module, x: Tensor, classes: int) -> None:
     initializes lazy layers."""
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
-    with torch.no_grad(), blaming(f"'{own.name}' cannot be asked about inputs {list(x.shape)}", own.folder):
+    with torch.no_grad(), blaming(f"'{own.name}' fails on inputs {list(x.shape)}", own.folder):
         answers = net(x)
     for module, training in modes:
         module.training = training
@@ -186,10 +182,12 @@ def check_answers(own: Own, net: nn.Module, x: Tensor, classes: int) -> None:
     )
 
 
-def shown(name: str, classes: int, statistics: Sequence[Sequence[float]]) -> str:
+def shown(
+    name: str, classes: int, statistics: Sequence[Sequence[float]], image_size: Sequence[int] | None = None
+) -> str:
     """The name; for a user's network with the arguments it is given, which may not be what the user expects."""
     if not is_own(name):
         return name
-    given = own_arguments(own_network(name), classes, statistics)
+    given = own_arguments(own_network(name), classes, statistics, image_size)
     words = [f"{key}={'...' if key == 'statistics' else value}" for key, value in given.items()]
     return f"{name}({', '.join(words)})"

@@ -7,9 +7,10 @@ A recorded place inside of a run folder is refused: that folder may have come fr
 from __future__ import annotations
 
 import contextlib
+import difflib
+import functools
 import hashlib
 import importlib
-import inspect
 import os
 import re
 import sys
@@ -21,12 +22,13 @@ from types import ModuleType
 
 from torch import nn
 
+from onefold.engine.networks.own_arguments import wanted_by
 from onefold.engine.networks.own_sources import content_of
 from onefold.names import unknown
 
-GIVEN = ("classes", "num_classes", "channels", "in_channels", "statistics")  # parameters that are filled in
 FOLDERS: set[Path] = set()  # folders of files executed by this process
 RECORD = "run.json"  # marks a run folder
+MANY = 20  # names that an error message lists
 
 
 class Missing(ValueError):
@@ -41,7 +43,7 @@ class Own:
     file: Path
     content: str
     make: Callable[..., object]
-    wanted: tuple[str, ...]  # which of `GIVEN` it takes
+    wanted: tuple[str, ...]  # which of the arguments that can be filled in it takes
     folder: Path  # the root of its imports
 
 
@@ -65,11 +67,11 @@ def own_network(name: str, file: Path | None = None) -> Own:
         module = imported(place, folder, file)
         file = Path(str(module.__file__))
     make = getattr(module, attribute, None)
+    if make is None and place == "timm" and module.is_model(attribute):
+        make = functools.partial(module.create_model, attribute)
     if make is None:
-        there = [n for n, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-        near = unknown(attribute, [n for n in there if n[0] != "_"] or ["no others"]).partition("; ")[2]
         script = folder / f"{place}.py"  # an unrelated module of the same name may come earlier on Python's path
-        near = f"write {script.name}:{attribute}" if script.is_file() and script != file else near
+        near = f"write {script.name}:{attribute}" if script.is_file() and script != file else offer(attribute, module)
         raise ValueError(f"network: {file} has no '{attribute}'; {near}")
     if isinstance(make, nn.Module) or not callable(make):
         kind = "a network that is made already" if isinstance(make, nn.Module) else f"of type {type(make).__name__}"
@@ -79,6 +81,18 @@ def own_network(name: str, file: Path | None = None) -> Own:
         )
     begin = file.parent if in_file(place) else folder_of(place, file)
     return Own(name, file, content_of(file, begin), make, wanted_by(make, name), folder)
+
+
+def offer(attribute: str, module: ModuleType) -> str:
+    """What may have been meant by a name that a module lacks."""
+    public = {name: value for name, value in vars(module).items() if name[0] != "_" and callable(value)}
+    own = [name for name, value in public.items() if getattr(value, "__module__", "") == module.__name__]
+    timm = module.__name__ == "timm"
+    if own and len(own) <= MANY and not timm:
+        return unknown(attribute, own).partition("; ")[2]
+    near = difflib.get_close_matches(attribute, module.list_models() if timm else own or public, n=1)
+    otherwise = "timm.list_models() has all its models" if timm else "name the module or file that defines it"
+    return f"did you mean '{near[0]}'?" if near else otherwise
 
 
 def recorded_network(name: str, file: str | None) -> Own:
@@ -187,7 +201,7 @@ def blaming(what: str, folder: Path) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         reason = (str(error) or "no reason given").split("\n")[0]
-        remedy = "mend it"
+        remedy = "fix it"
         if isinstance(error, ImportError) and "relative import" in reason:
             remedy = "name it as a module of its package, package.module:NAME"
         if isinstance(error, SystemExit):
@@ -199,24 +213,6 @@ def blaming(what: str, folder: Path) -> Iterator[None]:
             own = [f for f in frames if Path(f.filename).is_relative_to(folder) and "site-packages" not in f.filename]
             where = f"{own[-1].filename}, line {own[-1].lineno}" if own else "--debug shows where"
         raise ValueError(f"network: {what}: {type(error).__name__}: {reason} ({where}); {remedy}") from error
-
-
-def wanted_by(make: Callable[..., object], name: str) -> tuple[str, ...]:
-    """Which of `GIVEN` its parameters name; refuses required parameters that cannot be filled in."""
-    try:
-        parameters = inspect.signature(make).parameters.values()
-    except (TypeError, ValueError):  # has no signature, since it is not written in Python
-        return ()
-    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    filled = [n for n in GIVEN if n in named]
-    open_ = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    lacking = [n for n in open_ if n not in filled]
-    if lacking:
-        raise ValueError(
-            f"network: '{name}' needs {', '.join(lacking)}, and only {', '.join(GIVEN)} are filled in; give "
-            f"{'it a default' if len(lacking) == 1 else 'them defaults'}, or name a function that does"
-        )
-    return tuple(filled)
 
 
 def short(content: bytes) -> str:
