@@ -11,6 +11,7 @@ from rich.console import Console
 from onefold.terminal.told import told
 
 EVERY = 10.0  # seconds between lines of a stage
+EARLY, SOON = 0.01, 60.0  # before this share is done, there is no estimate for that many seconds
 
 
 class Lines:
@@ -52,17 +53,19 @@ class LineStage:
         if done < total and now - self.said < EVERY:
             return
         self.said = now
-        left = f"{self.left(now, done, total):.0f} s left" if done < total else ""
-        parts = [f"{100 * done / total:3.0f}%", detail, left]
+        parts = [f"{100 * done / total:3.0f}%", detail, self.left(now, done, total)]
         self.message(f"{self.text}: " + ", ".join(part for part in parts if part))
         if done >= total:
             self.begun = None
 
-    def left(self, now: float, done: int, total: int) -> float:
-        """Seconds left, at the average speed so far."""
+    def left(self, now: float, done: int, total: int) -> str:
+        """How long it will take at the average speed so far; empty at the end, and while too little is done to tell."""
         assert self.begun is not None, "set by the first update"
         then, before = self.begun
-        return (now - then) / max(done - before, 1) * (total - done)
+        early = done - before < EARLY * (total - before) and now - then < SOON
+        if done in (before, total) or early:
+            return ""
+        return f"{(now - then) / (done - before) * (total - done):.0f} s left"
 
     def message(self, text: str) -> None:
         self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
