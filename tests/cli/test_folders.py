@@ -39,6 +39,16 @@ def test_a_folder_stands_for_all_runs_in_it(home: Path, monkeypatch: pytest.Monk
     assert [each.name for each in named(["runs/seed-0/teachers/teacher-1"])] == ["runs/seed-0/teachers/teacher-1"]
 
 
+def test_runs_are_in_the_order_of_their_names(teachers: Path, tmp_path: Path) -> None:
+    """Not of their lengths; numbers count, and teachers come first."""
+    runs = ["teachers", "z-teachers", "aekd-none", "be-gaussian", "kd", "kd-tdiv", "run-2", "run-10", "run-10b"]
+    for seed in ("seed-9", "seed-10"):
+        for name in reversed(runs):
+            shutil.copytree(teachers if "teachers" in name else teachers / "teacher-0", tmp_path / seed / name)
+    expected = [f"{tmp_path}/{seed}/{name}" for seed in ("seed-9", "seed-10") for name in runs]
+    assert [each.name for each in named([str(tmp_path)])] == expected
+
+
 def test_students_beside_their_teachers_are_found(home: Path) -> None:
     own = home / "runs" / "seed-0" / "teachers"
     shutil.copytree(home / "runs" / "seed-0" / "kd", own / "student")

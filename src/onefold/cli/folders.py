@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -39,8 +40,18 @@ def inside(folder: str) -> list[Named]:
     places = {run.parent if run.name.startswith(NAMED) and is_teachers(run.parent) else run for run in runs}
     if not places or places == {home}:
         return [Named(folder, home, True)]
-    ordered = sorted(places, key=lambda place: (place.parent, not is_teachers(place), len(place.name), place.name))
+    ordered = sorted(places, key=order_of)
     return [
         Named(folder if place == home else os.path.join(folder, place.relative_to(home)), place, place == home)
         for place in ordered
     ]
+
+
+def order_of(place: Path) -> tuple[list[list[str | int]], bool, list[str | int]]:
+    """Sorts by folder, teachers first, then by name; numbers in names count as numbers."""
+    return [naturally(part) for part in place.parent.parts], not is_teachers(place), naturally(place.name)
+
+
+def naturally(name: str) -> list[str | int]:
+    """Text and numbers in turn, so that teacher-10 comes after teacher-9."""
+    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"([0-9]+)", name))]
