@@ -187,7 +187,7 @@ def test_workers_give_the_same_bits_and_pass_a_signal_on(
 
     jobs = [(dataclasses.replace(small(), seed=seed), tmp_path / f"seed-{seed}") for seed in range(2)]
     tasks = [task for job in jobs for task in (*teacher_tasks(*job), *student_tasks(*job))]
-    with pytest.raises(Interrupted, match="the same command goes on from there"):
+    with pytest.raises(Interrupted, match="with progress saved; run the same command again to resume"):
         run_tasks(tasks, 2, Impatient)
     assert not multiprocessing.active_children()
     assert not (tmp_path / "seed-1" / "latentbe").exists()
@@ -265,7 +265,7 @@ def test_a_worker_that_dies_is_replaced_and_the_bits_are_the_same(
         run_tasks([long, short], 2, Cruel)
     assert not multiprocessing.active_children()
     (message,) = messages
-    assert message.startswith("seed 1, teacher 2: the worker died (killed by SIGKILL); another one goes on")
+    assert message.startswith("seed 1, teacher 2: the worker died (killed by SIGKILL); another one resumes")
     name = "seed-1/teachers/teacher-2/model.safetensors"
     assert (tmp_path / name).read_bytes() == (outcome[0].parent / name).read_bytes()
     assert not RunFolder(tmp_path / "long" / "teachers" / "teacher-0").finished
@@ -291,7 +291,7 @@ def test_a_worker_that_stands_still_is_replaced(tmp_path: Path) -> None:
         assert crew[0] is not first
         assert not first.process.is_alive()
         assert board.next() is tasks[0]
-        assert shown.messages[-1].startswith("seed 0, teacher 0: the worker stood still; another one")
+        assert shown.messages[-1].startswith("seed 0, teacher 0: the worker hung; another one")
     finally:
         end(crew)
     assert not multiprocessing.active_children()
@@ -303,7 +303,7 @@ def test_workers_that_are_lost_again_and_again_are_an_error(tmp_path: Path) -> N
             for child in multiprocessing.active_children():
                 child.kill()
 
-    with pytest.raises(RuntimeError, match=f"and so did {TRIES - 1} before it; is there enough memory"):
+    with pytest.raises(RuntimeError, match=f"after {TRIES - 1} before it had failed; is there enough memory"):
         run_tasks(teacher_tasks(dataclasses.replace(small(), epochs=100_000), tmp_path), 2, Merciless)
 
 

@@ -43,7 +43,7 @@ def test_evaluate_blames_inputs_and_not_the_network() -> None:
             onefold.evaluate(net(), data(), calibrate_on=test, workers=0)
     broken = net()
     nn.init.constant_(broken[3].bias, torch.nan)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="look for a diverged network"):
+    with pytest.raises(ValueError, match="check whether a network has diverged"):
         onefold.evaluate(broken, data())
 
 

@@ -189,7 +189,7 @@ def test_without_validation_data_it_is_as_it_was_trained(tmp_path: Path, caplog:
     with caplog.at_level(logging.WARNING):
         found = onefold.load(tmp_path, net=net)
     (told,) = caplog.messages
-    assert told.endswith("has no temperature, for there was no validation split: its network is as it was trained")
+    assert told.endswith("has no temperature, because there was no validation split: its network is not calibrated")
     assert torch.equal(predicted(found, x), predicted(result.model, x))
     caplog.clear()
     onefold.load(tmp_path, calibrated=False, net=net)

@@ -108,7 +108,7 @@ def test_a_finished_run_is_read_by_the_same_call_alone(
 ) -> None:
     expected = distil(**first)
     assert distil(**again).metrics == expected.metrics
-    with pytest.raises(ValueError, match=rf"begun with another recipe.*\n.*{reason}"):
+    with pytest.raises(ValueError, match=rf"started with different settings.*\n.*{reason}"):
         distil(**other)
 
 

@@ -72,12 +72,12 @@ def test_a_run_that_has_saved_nothing_may_begin_anew_with_another_recipe(tmp_pat
     if saved is not None:
         (run.path / saved).write_text("{}")
         for refusing in (run.check_open, run.check_same):
-            with pytest.raises(ValueError, match=r"another recipe; .*\n  optim.lr: 0.1 -> 0.05"):
+            with pytest.raises(ValueError, match=r"different settings; .*\n  optim.lr: 0.1 -> 0.05"):
                 refusing(other, ABOUT)
         assert run.recipe == to_dict(RECIPE)
         return
     run.check_open(other, ABOUT)
-    with pytest.raises(ValueError, match="was begun with another recipe"):
+    with pytest.raises(ValueError, match="was started with different settings"):
         run.check_same(other, ABOUT)
     told = run.begin(other, ABOUT, {"python": "4"})
     assert told == f"{run.path} had saved nothing yet and begins anew with what has changed: optim.lr: 0.1 -> 0.05"
@@ -149,7 +149,7 @@ def test_fields_of_another_version_are_shown(tmp_path: Path) -> None:
 
 def test_strange_folders_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"precious")
-    with pytest.raises(ValueError, match="holds other files"):
+    with pytest.raises(ValueError, match=r"contains other files but no recipe\.json"):
         begun(tmp_path)
     assert content(tmp_path) == {"model.safetensors": b"precious"}
     with pytest.raises(ValueError, match="not a run folder"):
@@ -176,7 +176,7 @@ def test_what_cannot_be_written_is_refused_in_one_sentence(tmp_path: Path, monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ValueError, match=r"\(No space left on device\); make room or choose another folder$"):
+    with pytest.raises(ValueError, match=r"\(No space left on device\); free up space or choose another folder$"):
         begun(tmp_path / "run")
     assert content(tmp_path / "run") == {}
 
@@ -304,7 +304,7 @@ def test_a_place_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("onefold.run.places.tempfile.mkdtemp", full)
-    with pytest.raises(ValueError, match=r"\(No space left on device\); make room or choose another folder$"):
+    with pytest.raises(ValueError, match=r"\(No space left on device\); free up space or choose another folder$"):
         check_folder(tmp_path)
 
 

@@ -44,5 +44,5 @@ def load(
     found = answering(run, "onefold.load(run, net=Net())", own=Own(net, example, method))
     temperature = temperature_of(run) if calibrated else None
     if calibrated and temperature is None:
-        LOG.warning(f"{run} has no temperature, for there was no validation split: its network is as it was trained")
+        LOG.warning(f"{run} has no temperature, because there was no validation split: its network is not calibrated")
     return found.at(temperature)

@@ -86,11 +86,11 @@ def perturbation_needs(name: str) -> PerturbationNeeds:
 def misfit(method: AnyMethod, perturbation: AnyPerturbation, members: int) -> str | None:
     """Why a perturbation does not fit the method and the number of teachers; None if it does."""
     if perturbation.teachers and not method.needs_teachers:
-        return f"'{perturbation.name}' asks the teachers, and '{method.name}' has none; use 'none' or 'gaussian'"
+        return f"'{perturbation.name}' needs teachers, and '{method.name}' has none; use 'none' or 'gaussian'"
     if perturbation.needs_members and not method.has_members:
         return (
             f"'{perturbation.name}' needs a student with members, and '{method.name}' trains a plain "
-            "network; use --distill.perturbation none (perturbation='none' in Python), 'tdiv', which asks only the "
+            "network; use --distill.perturbation none (perturbation='none' in Python), 'tdiv', which uses only the "
             "teachers, or the method 'latentbe'"
         )
     if method.needs_teachers and members < perturbation.teachers:
@@ -117,4 +117,4 @@ def unknown(name: str, known: Iterable[str]) -> str:
     """An error message that suggests the closest known name."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
-    return f"there is no '{name}'" + (f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(known)}")
+    return f"there is no '{name}'" + (f"; did you mean '{near[0]}'?" if near else f"; choose one of {', '.join(known)}")

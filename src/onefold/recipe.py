@@ -141,7 +141,7 @@ class Recipe:
             if number <= 0:
                 raise ValueError(f"{name}: expected a positive number, got {number}")
         if not 0 <= self.distill.alpha <= 1:
-            raise ValueError(f"distill.alpha: expected a share from 0 to 1, got {self.distill.alpha}")
+            raise ValueError(f"distill.alpha: expected a value from 0 to 1, got {self.distill.alpha}")
         if self.optim.warmup_epochs > self.epochs:
             tenth = f"{self.epochs / 10:g}"
             raise ValueError(
@@ -187,7 +187,7 @@ def part_of(cls: type[Part], record: Any, prefix: str = "") -> Part:
     extra = sorted(set(record) - set(hints))
     if extra:
         listed = ", ".join(f"{prefix}{name}" for name in extra)
-        raise ValueError(f"recipe: unknown fields {listed}; it was written by another version")
+        raise ValueError(f"recipe: unknown fields {listed}; it was written by another version of onefold")
     for entry in dataclasses.fields(cast(Any, cls)):
         hint, name = hints[entry.name], f"{prefix}{entry.name}"
         if entry.name not in record:

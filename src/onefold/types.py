@@ -74,7 +74,7 @@ def check_logits(name: str, logits: Tensor) -> None:
         raise ValueError(f"{name}: expected logits [M, B, K], got shape {list(logits.shape)}")
     if readable(logits) and not bool(logits.isfinite().all()):
         kind = "NaN" if bool(logits.isnan().any()) else "infinite"
-        raise ValueError(f"{name}: expected finite logits, got {kind} values; look for a diverged network")
+        raise ValueError(f"{name}: expected finite logits, got {kind} values; check whether a network has diverged")
 
 
 def check_labels(labels: Tensor, classes: int, batch: int | None = None) -> None:
@@ -102,11 +102,11 @@ def check_classes(student: Tensor, teachers: Tensor) -> None:
     """Refuses student and teacher logits that differ in the number of classes or examples."""
     if student.shape[-1] != teachers.shape[-1]:
         raise ValueError(
-            f"student answers {student.shape[-1]} classes and the teachers {teachers.shape[-1]}; "
+            f"student has {student.shape[-1]} classes and the teachers have {teachers.shape[-1]}; "
             "give the student's last layer as many outputs as the teachers have"
         )
     if student.shape[1] != teachers.shape[1]:
-        raise ValueError(f"student answers {student.shape[1]} examples and the teachers {teachers.shape[1]}")
+        raise ValueError(f"student has logits for {student.shape[1]} examples and the teachers for {teachers.shape[1]}")
 
 
 def at_least_float32(logits: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def test_missing_data_have_a_stand_in(tmp_path: Path) -> None:
     assert tuple(train.x.shape) == (45_000, 3, 32, 32)
     assert sorted(train.y.unique().tolist()) == list(range(10))
     assert examples.source.augment == CropFlip(4)
-    assert "did not find it" in examples.note
+    assert "not found" in examples.note
     assert not list(tmp_path.iterdir()), "nothing is fetched"
 
 

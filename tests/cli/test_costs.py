@@ -39,7 +39,7 @@ def test_bench_of_one_row(
     words = ["bench", "--device", "cpu", "--network", "wrn10x1", "--batch", "2", "--steps", "1", "--out", str(out)]
     assert main([*words, "--row", "Supervised"]) == 0
     assert [row["step"] for row in json.loads(out.read_text())["rows"]] == ["supervised, one"]
-    assert ("the machine has other work (load 99.0" in capsys.readouterr().err) == told
+    assert ("the machine is busy (load 99.0" in capsys.readouterr().err) == told
 
 
 def test_bench_keeps_what_it_has_measured(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +87,6 @@ def test_plan_works_without_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyP
     small = ["--network", "wrn10x1", "--optim.batch-size", "4", "--seconds", "0.01", "--device", "cpu"]
     assert main(["plan", "cifar100", *small]) == 0
     told = capsys.readouterr()
-    assert "random images instead of cifar100 (cifar100: looked for" in told.err
+    assert "random images instead of cifar100 (cifar100: data/" in told.err
     assert "train 45,000, val 5,000, test 10,000" in told.err
     assert "2,250,000 x 4" in told.out

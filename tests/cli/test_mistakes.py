@@ -78,8 +78,8 @@ Refused = Callable[[Sequence[str]], str]
         (["train", "digits", "--network", "wrn28"], "network: there is no 'wrn28'; did you mean"),
         (
             ["train", "digits", "--network", "mine.py"],
-            "network: there is no 'mine.py'; there are wrn28x1, wrn28x4, resnet18-small, resnet50, mlp; a network of "
-            "your own is FILE.py:NAME",
+            "network: there is no 'mine.py'; choose one of wrn28x1, wrn28x4, resnet18-small, resnet50, mlp; a network "
+            "of your own is FILE.py:NAME",
         ),
         (
             ["train", "digits", "--network", "resnet18-small"],
@@ -161,18 +161,20 @@ def test_a_place_where_nothing_can_be_made_is_told_before_any_work(
 ) -> None:
     told = refused(words)
     assert told.startswith(place)
-    assert "because nothing can be made in /proc (No such file or directory); choose another f" in told
+    assert "because nothing can be created in /proc (No such file or directory); choose another f" in told
 
 
 def test_a_student_with_no_place_is_told_before_data_are_read(teachers: Path, refused: Refused) -> None:
     words = ["distill", "digits", *QUICK, "--teachers", str(teachers), "--data.source", "npz:no/where.npz"]
-    assert refused([*words, "--out", "/proc/x"]).startswith("out: cannot write to /proc/x, because nothing can be made")
+    assert refused([*words, "--out", "/proc/x"]).startswith(
+        "out: cannot write to /proc/x, because nothing can be created"
+    )
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     monkeypatch.setattr("onefold.run.places.shutil.disk_usage", lambda _: SimpleNamespace(free=10))
     told = refused(["train", "digits", *QUICK, "--out", str(tmp_path / "runs")])
-    assert "make room or choose another folder" in told
+    assert "free up space or choose another folder" in told
 
 
 def test_teachers_and_their_student_do_not_share_a_folder(teachers: Path, tmp_path: Path, refused: Refused) -> None:
@@ -214,7 +216,7 @@ def test_a_test_split_on_another_scale(tmp_path: Path, refused: Refused) -> None
     np.savez(tmp_path / "mine.npz", train_x=x, train_y=y, test_x=255 * x, test_y=y)
     words = ["train", "digits", *QUICK, "--data.source", f"npz:{tmp_path / 'mine.npz'}"]
     told = refused([*words, "--out", str(tmp_path / "runs")])
-    assert f"npz:{tmp_path / 'mine.npz'}: test: expected inputs on the scale of train" in told
+    assert f"npz:{tmp_path / 'mine.npz'}: test: expected inputs on the same scale as train" in told
     assert not (tmp_path / "runs").exists()
 
 
@@ -238,7 +240,7 @@ def test_what_may_be_a_mistake_is_told_once(tmp_path: Path, capsys: Capture) -> 
 def test_another_recipe_in_the_same_folder(teachers: Path, capsys: Capture) -> None:
     assert main(["train", "digits", *QUICK, "--optim.lr", "0.3", "--out", str(teachers)]) == 2
     told = capsys.readouterr().err
-    assert "another recipe" in told
+    assert "was started with different settings" in told
     assert f"optim.lr: {recipe_named('digits').optim.lr} -> 0.3" in told
 
 
@@ -248,7 +250,7 @@ def test_another_recipe_in_the_same_folder(teachers: Path, capsys: Capture) -> N
         (["--members", "0,0"], "--members: expected each teacher once, got '0,0'"),
         (["--optim.momentum", "-1"], "momentum: expected a number of at least 0, got -1.0"),
         (["--optim.clip", "0"], "clip: expected a positive number"),
-        (["--optim.label-smoothing", "2"], "label_smoothing: expected a share"),
+        (["--optim.label-smoothing", "2"], "label_smoothing: expected at least 0 and less than 1"),
         (["--device", "meta"], "device: expected auto, cpu, cuda or cuda:N, got 'meta'"),
         (
             ["--epochs", "3", "--optim.warmup-epochs", "5"],
@@ -386,7 +388,7 @@ def test_after_divergence_the_same_folder_takes_a_lower_learning_rate(tmp_path: 
     # What has a result stays refused.
     capsys.readouterr()
     assert main([*words, "--optim.lr", "0.02"]) == 2
-    assert "teacher-0 was begun with another recipe" in capsys.readouterr().err
+    assert "teacher-0 was started with different settings" in capsys.readouterr().err
 
 
 def test_divergence_and_bugs_are_no_mistakes_of_the_user(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

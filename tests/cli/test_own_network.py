@@ -154,7 +154,7 @@ def test_a_file_that_has_changed(trained: Path, mine: Path, capsys: Capture, ref
             (mine / "teachers" / "teacher-1" / "result.json").unlink()
         assert main(again) == 2
         told = capsys.readouterr().err
-        assert "was begun with another recipe; choose another folder with --out (out= in Python)" in told
+        assert "was started with different settings; choose another folder with --out (out= in Python)" in told
         assert told.endswith("  run.network_content: the file of the network, or one that it imports, has changed\n")
     shutil.copy(trained / "mynet.py", mine)
     assert main(again) == 0

@@ -39,7 +39,10 @@ def test_images_that_were_normalised_get_a_student_without_perturbation(
     words = ["digits", *QUICK, "--data.source", f"npz:{tmp_path / 'mine.npz'}"]
     assert main(["train", *words, "--out", str(tmp_path / "teachers")]) == 0
     told = capsys.readouterr().err
-    assert "cannot be perturbed, which needs [0, 1] or uint8: distill needs --distill.perturbation none" in told
+    assert (
+        "cannot be perturbed, because that needs values in [0, 1], or uint8: distill needs --distill.perturbation none"
+        in told
+    )
     assert "the student gets no perturbation: 'tdiv-sdiv' needs uint8 images or floats in [0, 1]\n" in told
     distill = ["distill", *words, "--teachers", str(tmp_path / "teachers"), "--out", str(tmp_path / "student")]
     said = refused(distill)

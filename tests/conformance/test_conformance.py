@@ -177,7 +177,7 @@ def test_pairs_that_make_no_sense_are_refused() -> None:
     refuse = partial(check_pair, members=M)
     with pytest.raises(ValueError, match=r"'tdiv-sdiv' needs a student with members, and 'kd' trains a plain network"):
         refuse(METHODS["kd"], PERTURBATIONS["tdiv-sdiv"])
-    with pytest.raises(ValueError, match=r"'ods' asks the teachers, and 'supervised' has none"):
+    with pytest.raises(ValueError, match=r"'ods' needs teachers, and 'supervised' has none"):
         refuse(METHODS["supervised"], PERTURBATIONS["ods"])
     with pytest.raises(ValueError, match="needs at least 2 teachers, got 1"):
         check_pair(METHODS["latentbe"], PERTURBATIONS["tdiv-sdiv"], 1)

@@ -85,21 +85,23 @@ def test_a_file_that_is_not_complete_is_named(tmp_path: Path) -> None:
     folder = write_cifar10(tmp_path)
     with open(folder / "data_batch_3.bin", "r+b") as file:
         file.truncate(1_000)
-    with pytest.raises(ValueError, match=r"data_batch_3.bin: expected 30,730,000 bytes, got 1,000; fetch it again"):
+    with pytest.raises(ValueError, match=r"data_batch_3.bin: expected 30,730,000 bytes, got 1,000; download it again"):
         load("cifar10", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 def test_missing_data_say_where_and_how(name: str, tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=rf"^{name}: looked for {tmp_path}/{LAYOUTS[name].binary} and {tmp_path}/.*--download"
+        ValueError, match=rf"^{name}: {tmp_path}/{LAYOUTS[name].binary} and {tmp_path}/.* not found; pass --download"
     ):
         load(name, tmp_path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (write_cifar10(tmp_path) / "data_batch_2.bin").unlink()
-    with pytest.raises(ValueError, match=r"looked for .*/data_batch_2.bin and .*cifar-10-batches-py and did not find"):
+    with pytest.raises(
+        ValueError, match=r"^cifar10: .*/data_batch_2.bin and .*cifar-10-batches-py not found; pass --download"
+    ):
         load("cifar10", tmp_path)
 
 
@@ -156,7 +158,7 @@ def test_a_download_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError("no route to host")
 
     monkeypatch.setattr(datasets.CIFAR10, "download", offline)
-    with pytest.raises(ValueError, match=rf"^cifar10: could not fetch it into {tmp_path}: no route to host; or put"):
+    with pytest.raises(ValueError, match=rf"^cifar10: could not download it to {tmp_path}: no route to host; try"):
         load("cifar10", tmp_path, download=True)
 
 

@@ -47,7 +47,7 @@ def scaled(x: Tensor, like: Tensor) -> Tensor:
 def test_bytes_and_pixels_are_refused_in_both_directions(name: str, images: object) -> None:
     assert callable(images)
     pixels, others = images(64, 0), 255 * images(40, 1)
-    with pytest.raises(ValueError, match=rf"^{name}: expected inputs on the scale of train, got 0 to 25\d where"):
+    with pytest.raises(ValueError, match=rf"^{name}: expected inputs on the same scale as train, got 0 to 25\d where"):
         check_scale({"train": pixels, name: others})
     with pytest.raises(ValueError, match=r"times as small; scale both alike"):
         check_scale({"train": others, name: pixels})
@@ -60,27 +60,27 @@ def test_standardised_images_beside_those_that_are_not() -> None:
     plain, other = photos(64, 0), standardised(photos(40, 1))
     for train, val in ((plain, other), (other, plain)):
         (note,) = range_notes({"train": train, "val": val, "test": train})
-        assert note.startswith("val goes from ")
-        assert note.endswith("one looks standardised and the other does not; if so, prepare both alike")
+        assert note.startswith("val ranges from ")
+        assert note.endswith("one looks standardised and the other does not; if so, prepare both in the same way")
         check_scale({"train": train, "val": val})  # noise that is added in training looks so, too
 
 
 def test_a_table_of_which_one_part_was_standardised() -> None:
     train, test = table(400, 0), table(100, 1)
     (note,) = scale_notes({"train": scaled(train, train), "test": test})
-    assert note.startswith("test: expected inputs on the scale of train, got ")
+    assert note.startswith("test: expected inputs on the same scale as train, got ")
     assert note.endswith(" times as large")
     train, test = table(400, 0)[:, [0, 2, 3]], table(100, 1)[:, [0, 2, 3]]  # without incomes
     (note,) = range_notes({"train": test, "val": scaled(train, train)})
-    assert note.startswith("val goes from -")  # years, shares and counts are never negative
-    assert note.endswith("one looks standardised and the other does not; if so, prepare both alike")
+    assert note.startswith("val ranges from -")  # years, shares and counts are never negative
+    assert note.endswith("one looks standardised and the other does not; if so, prepare both in the same way")
     # Of readings around -5 and 3 only where they lie tells that they were not standardised.
     readings = torch.randn(500, 6, generator=torch.Generator().manual_seed(0)) * 0.5
     readings += torch.tensor([-5.0, 3, 3, -5, 3, 3])
     done = scaled(readings, readings)
     for one, other in ((readings, done), (done, readings)):
         (note,) = range_notes({"train": one[:400], "test": other[400:]})
-        assert note.startswith("test: most features lie elsewhere than in train (-")
+        assert note.startswith("test: most features have a different range than in train (-")
     assert range_notes({"train": readings[:400], "test": readings[400:]}) == []
 
 
@@ -146,10 +146,10 @@ def test_classes_that_are_missing() -> None:
         "test has no example of 2 of the 3 classes: ant, bee",
     ]
     assert class_notes(labels(train=[0, 2], val=[2, 0]), names) == [
-        "train has no example of 1 of the 3 classes: bee, which the network can answer"
+        "train has no example of 1 of the 3 classes: bee, for which the network has outputs"
     ]
     (sorted_, lacking) = class_notes(labels(train=[0, 0, 1], val=[2, 2, 2, 1]), names)
-    assert sorted_.startswith("train has no example of 1 of the 3 classes: cat, and val has 3; if the data are sorted")
+    assert sorted_.startswith("train has no example of 1 of the 3 classes: cat, but val has 3; if the data are sorted")
     assert lacking == "val has no example of 1 of the 3 classes: ant"
     (many,) = class_notes({"train": torch.arange(1000), "val": torch.arange(500)}, list(map(str, range(1000))))
     assert many == (

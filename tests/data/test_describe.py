@@ -39,7 +39,7 @@ def test_many_classes_and_features_are_shortened() -> None:
     table = dict(rows(from_arrays("table", features, features, features, names)))
     assert table["classes"].startswith("30: class 0, class 1")
     assert table["classes"].endswith("class 19, ...")
-    assert table["train"] == "60 examples, from 1 (class 1) to 3 (class 7) of a class"
+    assert table["train"] == "60 examples, from 1 (class 1) to 3 (class 7) per class"
     assert table["features"] == "5"
     assert table["mean"].startswith("from ")
 

@@ -45,14 +45,18 @@ def test_three_splits_are_kept(tmp_path: Path, write_classes: Callable[..., None
 @pytest.mark.parametrize(
     ("present", "expected", "notes"),
     [
-        (("train", "test"), [18, 2, 20], ("val is 10% of each class of train, held out by seed 0",)),
+        (("train", "test"), [18, 2, 20], ("val is 10% of each class of train, held out with seed 0",)),
         (
             ("train", "validation"),
             [18, 2, 20],
-            ("val is 10% of each class of train, held out by seed 0", "test is the val split of the data"),
+            ("val is 10% of each class of train, held out with seed 0", "test is the val split of the data"),
         ),
-        (("train",), [14, 2, 4], ("one set only: 20% of each class for test, then 10% for val, by seed 0",)),
-        (("",), [14, 2, 4], ("one set only: 20% of each class for test, then 10% for val, by seed 0",)),
+        (
+            ("train",),
+            [14, 2, 4],
+            ("only one set: 20% of each class is held out for test, then 10% for val, with seed 0",),
+        ),
+        (("",), [14, 2, 4], ("only one set: 20% of each class is held out for test, then 10% for val, with seed 0",)),
     ],
 )
 def test_missing_splits_are_held_out(
@@ -141,21 +145,25 @@ def test_files_that_are_no_images_get_one_note(
     notes.write_text("taken on a Sunday")
     source = load(f"folder:{tmp_path}")
     assert lengths(source) == lengths(whole)
-    assert source.notes == (f"left out: 1 file that is no image, such as {notes}",)
+    assert source.notes == (f"left out: 1 file that is not an image, such as {notes}",)
     for file in ("test/b/deep/er/labels.csv", "val/README", "test/extra/why.md", "train/a/.DS_Store"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("no image")
     source = load(f"folder:{tmp_path}")
     assert lengths(source) == lengths(whole)
     first = tmp_path / "test" / "b" / "deep" / "er" / "labels.csv"
-    assert source.notes == (f"left out: 4 files that are no images, such as {first}",)
+    assert source.notes == (f"left out: 4 files that are not images, such as {first}",)
     # What is an image by its ending still stops it: unreadable, of a kind that is not read, or in no class.
     write_image(tmp_path / "val" / "lost.png")
     (tmp_path / "train" / "b" / "cut.png").write_bytes(b"no image")
     (tmp_path / "train" / "b" / "new.HEIC").write_bytes(b"an image that is not read")
     with pytest.raises(ValueError, match="3 files cannot be used") as error:
         load(f"folder:{tmp_path}")
-    for told in ("lost.png: it lies outside", "cut.png: it is not an image", "new.HEIC: images of its kind are not"):
+    for told in (
+        "lost.png: it is not in the folder of a class",
+        "cut.png: it is not an image",
+        "new.HEIC: its image format",
+    ):
         assert told in str(error.value)
 
 
@@ -163,14 +171,14 @@ def test_a_folder_of_other_files_alone_says_so(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "0.npy").touch()
-    with pytest.raises(ValueError, match="expected images in all, got none; left out: 2 files that are no images"):
+    with pytest.raises(ValueError, match="expected images in all, got none; left out: 2 files that are not images"):
         load(f"folder:{tmp_path}")
 
 
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        ([], "expected one folder a class in .*, got none"),
+        ([], "expected one folder per class in .*, got none"),
         (["a/0.png"], "expected at least two classes, got 1"),
         (
             ["train/a/0.png", "train/b/0.png", "train/c/", "test/a/0.png"],
@@ -208,7 +216,7 @@ def test_refuses_folders_nothing_can_be_learned_from(
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=rf"^folder:{tmp_path}/no: expected a folder with one folder a class at {tmp_path}/no"
+        ValueError, match=rf"^folder:{tmp_path}/no: expected a folder with one subfolder per class at {tmp_path}/no"
     ):
         load(f"folder:{tmp_path}/no")
 

@@ -116,7 +116,7 @@ def test_a_test_split_without_labels_is_not_used(monkeypatch: pytest.MonkeyPatch
     install(monkeypatch, {"train": rows(20), "validation": rows(8), "test": unlabelled})
     source = load("hf:name")
     assert lengths(source) == [18, 2, 8]
-    assert source.notes[0] == "test comes without labels and is not used"
+    assert source.notes[0] == "test has no labels and is not used"
 
 
 def test_broken_images_and_labels_are_named_by_their_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_broken_images_and_labels_are_named_by_their_row(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("splits", "message"),
     [
-        ({"unsupervised": rows(2)}, "^hf:name: expected a split train, got unsupervised$"),
+        ({"unsupervised": rows(2)}, "^hf:name: expected a split named train, got unsupervised$"),
         (
             {"train": Rows([], [], text=Feature(), label=ClassLabel(names=["a"]))},
             "^hf:name: expected one column of type Image, got none among text, label$",

@@ -81,7 +81,7 @@ def test_too_few_images_of_a_class_are_refused(tiny: Path) -> None:
 
 def test_missing_tiny_imagenet_says_where_and_how(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=rf"^tiny-imagenet: looked for {tmp_path}/tiny-imagenet-200/train and .*--download"
+        ValueError, match=rf"^tiny-imagenet: {tmp_path}/tiny-imagenet-200/train and .* not found; pass --download"
     ):
         load("tiny-imagenet", tmp_path)
 
@@ -115,7 +115,7 @@ def test_imagenet_is_streamed_and_val_is_the_test_split(imagenet: Path) -> None:
     assert source.statistics == (IMAGENET.mean, IMAGENET.std)
     assert source.test.where(3) == str(imagenet / "val" / "n02" / "000.JPEG")
     assert source.notes == (
-        "val is 1% of each class of train, held out by seed 0",
+        "val is 1% of each class of train, held out with seed 0",
         "test is the val split of the data",
         "every image is scaled and cropped to 224 x 224",
     )
@@ -133,7 +133,7 @@ def test_imagenet_may_lie_in_a_folder_of_its_name(imagenet: Path) -> None:
 @pytest.mark.parametrize("download", [True, False])
 def test_missing_imagenet_says_where_and_how(tmp_path: Path, download: bool) -> None:
     with pytest.raises(
-        ValueError, match=rf"^imagenet: looked for folders train and val in {tmp_path}/imagenet and {tmp_path}"
+        ValueError, match=rf"^imagenet: folders train and val not found in {tmp_path}/imagenet or {tmp_path}; put"
     ):
         load("imagenet", tmp_path, download=download)
 
@@ -147,6 +147,6 @@ def test_imagenets_archives_are_unpacked_when_asked(imagenet: Path, monkeypatch:
         (Path(root) / f"packed {split}").rename(Path(root) / split)
 
     monkeypatch.setattr(datasets, "ImageNet", unpack)
-    with pytest.raises(ValueError, match="did not find them"):
+    with pytest.raises(ValueError, match=r"^imagenet: folders train and val not found in .*; put them there"):
         load("imagenet", imagenet)
     assert load("imagenet", imagenet, download=True).classes == ("n01", "n02")

@@ -37,7 +37,7 @@ def test_channels_first_and_last_are_told_apart(tmp_path: Path) -> None:
 def test_validation_is_held_out_or_given(tmp_path: Path) -> None:
     held = load(write(tmp_path), seed=3)
     assert [len(split) for split in held.splits.values()] == [27, 3, 6]  # type: ignore[arg-type]
-    assert held.notes[-1] == "val is 10% of each class of train, held out by seed 3"
+    assert held.notes[-1] == "val is 10% of each class of train, held out with seed 3"
     given = load(write(tmp_path, val_x=PIXELS[:4], val_y=LABELS[:4]))
     assert [len(split) for split in given.splits.values()] == [30, 4, 6]  # type: ignore[arg-type]
 
@@ -57,7 +57,7 @@ def test_grey_images_floats_and_features(tmp_path: Path) -> None:
 def test_images_that_cannot_be_perturbed_are_told_of(tmp_path: Path) -> None:
     x = 2 * (PIXELS / 255) - 1
     (note,) = [note for note in load(write(tmp_path, train_x=x, test_x=x[:6])).notes if "perturbed" in note]
-    told = "images from -1 to 1 cannot be perturbed, which needs [0, 1] or uint8: "
+    told = "images from -1 to 1 cannot be perturbed, because that needs values in [0, 1], or uint8: "
     assert note == told + "distill needs --distill.perturbation none"
 
 
@@ -85,7 +85,7 @@ def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:
         ({"test_y": None, "train_x": None}, "missing train_x, test_y; found train_y, test_x"),
         ({"val_x": PIXELS}, "missing val_y"),
         ({"train_x": PIXELS.astype(np.int32)}, "floats, got int32; convert it with astype, features to float32"),
-        ({"train_x": PIXELS[:, :, :, :3]}, "which does not tell where the channels are"),
+        ({"train_x": PIXELS[:, :, :, :3]}, "which leaves it open where the channels are"),
         ({"train_x": np.zeros((30, 6, 8, 9), np.uint8)}, "with at most 4 channels, got .30, 6, 8, 9."),
         (
             {"train_x": np.zeros((30, 6), np.uint8)},
@@ -93,13 +93,16 @@ def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:
         ),
         (
             {"train_x": np.where(np.arange(30)[:, None] % 20 == 4, np.nan, FLOATS)},
-            r"train_x: expected finite values, got NaN or infinite ones in 2 examples: 4, 24; mend them",
+            r"train_x: expected finite values, got NaN or infinite ones in 2 examples: 4, 24; fix or remove them",
         ),
         (
             {"train_y": LABELS / 2},
             r"train_y: expected integer class indices \[N\], got float64 \[30\]; convert them",
         ),
-        ({"train_y": np.eye(3)[LABELS]}, r"indices \[N\], got float64 \[30, 3\]; argmax\(axis=1\) makes them"),
+        (
+            {"train_y": np.eye(3)[LABELS]},
+            r"indices \[N\], got float64 \[30, 3\]; if they are one-hot, .* argmax\(axis=1\)",
+        ),
         ({"train_y": LABELS.astype(str)}, r"indices \[N\], got names \[30\]; number the classes from 0, and put their"),
         ({"train_y": LABELS[:29]}, "train_y: expected 30 labels, one for each example, got 29"),
         (
@@ -112,7 +115,10 @@ def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:
             {"train_y": LABELS * 1000},
             r"got none of 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, and 1,988 more; number classes from 0",
         ),
-        ({"train_x": np.full((30, 5), np.nan)}, r"in 30 examples: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, and 20 more; mend"),
+        (
+            {"train_x": np.full((30, 5), np.nan)},
+            r"in 30 examples: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, and 20 more; fix or remove them",
+        ),
         ({"train_y": LABELS + 1}, "expected training examples of every class, got none of 0"),
         (
             {"train_y": np.where(np.arange(30) == 17, 9, LABELS)},
@@ -124,7 +130,7 @@ def test_labels_in_a_column_and_names_of_classes(tmp_path: Path) -> None:
         ),
         (
             {"test_x": PIXELS[:6, :1]},
-            r"expected every split like train, torch.uint8 \[3, 8, 9\], got test torch.uint8 \[1, 8, 9\]",
+            r"expected every split to be like train, torch.uint8 \[3, 8, 9\], got test torch.uint8 \[1, 8, 9\]",
         ),
         ({"test_y": np.array([{}] * 6)}, "expected an .npz file of plain arrays"),
     ],

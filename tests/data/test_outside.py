@@ -48,7 +48,7 @@ def test_a_known_set_is_its_test_split() -> None:
 
 
 def test_a_name_is_a_folder_under_the_root(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"lsun: expected a folder of its images at .*lsun, and there is none"):
+    with pytest.raises(ValueError, match=r"lsun: expected a folder of its images at .*lsun, found none"):
         outside("lsun", tmp_path)
     picture(tmp_path / "lsun" / "bedroom" / "a.png")
     found = outside("lsun", tmp_path)
@@ -89,7 +89,7 @@ def test_refused(tmp_path: Path) -> None:
         outside(f"folder:{tmp_path}/no")
     with pytest.raises(ValueError, match=r"expected images .* got none"):
         outside(f"folder:{tmp_path}")
-    with pytest.raises(ValueError, match="and there is none"):
+    with pytest.raises(ValueError, match="found none"):
         outside(f"npz:{tmp_path}/no.npz")
     np.savez(tmp_path / "two.npz", a=np.zeros(3), b=np.zeros(3))
     with pytest.raises(ValueError, match="expected one of test_x, x, images in it, found a, b"):

@@ -19,7 +19,7 @@ PROBLEMS = {
     "cut.jpg": ".*",
     "cut.png": ".*",
     "deep.png": r"its pixels have more than 8 bits \(mode I;16\)",
-    "moving.gif": "images of its kind are not read; make it a PNG or a JPEG",
+    "moving.gif": "its image format is not supported; convert it to PNG or JPEG",
 }
 
 

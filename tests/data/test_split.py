@@ -94,7 +94,7 @@ def test_tensors_stay_what_they_are() -> None:
         ),
         ((X.int(), Y), r"val: x: expected uint8 images .*, floats \[N, ...\] or .*, got torch.int32"),
         ((X[:0], Y[:0]), "val: x: expected at least one example, got none"),
-        (Stream(), "val: an IterableDataset has no order to draw"),
+        (Stream(), "val: an IterableDataset cannot be shuffled"),
         (Unsized(), "val: expected a Dataset with a length, got Unsized without __len__"),
         ("cifar10", r"val: expected a Dataset, a DataLoader or a pair of tensors \(x, y\), got str"),
     ],

@@ -182,7 +182,10 @@ def test_scales_as_for_imagenet() -> None:
         (Fixed(("a.png", 0)), "^example 0: expected a tensor, an array or a PIL image, got str$"),
         (Fixed((torch.zeros(2), 0.5)), "^example 0: expected a class index as label, got 0.5$"),
         (Fixed((torch.zeros(2), 0), (torch.zeros(3), 0)), r"^images of a batch: expected one shape, got \[2\], \[3\]"),
-        (ImageFiles(["/nowhere/a.png"], torch.zeros(1)), r"^/nowhere/a.png cannot be read: .*; mend or remove it"),
+        (
+            ImageFiles(["/nowhere/a.png"], torch.zeros(1)),
+            r"^/nowhere/a.png cannot be read: .*; fix or remove it and run again",
+        ),
     ],
 )
 @pytest.mark.parametrize("workers", [0, 1])

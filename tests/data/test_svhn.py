@@ -40,12 +40,12 @@ def test_is_read_with_a_held_out_validation_split(svhn: Path) -> None:
         sizes.append(len(split))
     assert sizes == [90, 10, 30]
     assert source.augment == CropFlip(4, flip=False)
-    assert source.notes == ("val is 10% of each class of train, held out by seed 0",)
+    assert source.notes == ("val is 10% of each class of train, held out with seed 0",)
 
 
 def test_missing_data_say_where_and_how(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=rf"^svhn: looked for {tmp_path}/train_32x32.mat and .*test_32x32.mat.*--download"
+        ValueError, match=rf"^svhn: {tmp_path}/train_32x32.mat and .*test_32x32.mat not found; pass --download"
     ):
         load("svhn", tmp_path)
 

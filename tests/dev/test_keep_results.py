@@ -259,7 +259,7 @@ def test_what_cannot_be_kept(runs: Path, script: Script, tmp_path: Path, capsys:
     (tmp_path / "b" / "digits" / "seed-1" / "be-of-3" / "recipe.json").write_text(json.dumps(recipe))
     assert keep([str(tmp_path / "b"), "--out", out]) == 0
     told = capsys.readouterr().out
-    assert "was begun with another recipe" in told
+    assert "was started with different settings" in told
     assert "expected JSON in line 1" in told
     assert sum(line.count(": finished; ") for line in told.splitlines()) == 1 + 7
 

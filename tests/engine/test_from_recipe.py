@@ -157,7 +157,7 @@ def test_what_changes_a_teacher_is_still_refused_when_others_are_added(trained: 
     before = files(trained)
     for changes in ({"seed": 1}, {"epochs": 3}, {"precision": "bf16"}):
         (name,) = changes
-        with pytest.raises(ValueError, match=f"another recipe; .*\n  {name}: ") as error:
+        with pytest.raises(ValueError, match=f"different settings; .*\n  {name}: ") as error:
             train_teachers(dataclasses.replace(RECIPE, members=3, **changes), trained, source=tiny())
         assert "members" not in str(error.value)
     assert files(trained) == before
@@ -393,7 +393,9 @@ def test_all_teachers_have_room_before_the_first_is_trained(tmp_path: Path, monk
     recipe = dataclasses.replace(
         digits(), network="mlp", epochs=1, optim=dataclasses.replace(digits().optim, warmup_epochs=0)
     )
-    with pytest.raises(ValueError, match=r"^out: .*/to/come has 1\.6 MB free and 2 teachers need 2\.1 MB; make room"):
+    with pytest.raises(
+        ValueError, match=r"^out: .*/to/come has 1\.6 MB free and 2 teachers need 2\.1 MB; free up space"
+    ):
         train_teachers(dataclasses.replace(recipe, members=2), tmp_path / "to" / "come")
     assert not list(tmp_path.iterdir())
     assert len(train_teachers(dataclasses.replace(recipe, members=2), tmp_path / "to", members=[1])) == 1

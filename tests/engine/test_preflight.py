@@ -61,7 +61,9 @@ def test_floats_in_memory_on_another_scale_are_refused_before_a_run_is_begun(spl
     good: dict[str, Any] = {"val": (x, y), "test": (x, y)}
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     run: dict[str, Any] = {"method": "supervised", "perturbation": "none", "epochs": 1, "workers": 0}
-    with pytest.raises(ValueError, match=f"^{split}: expected inputs on the scale of train, got .* times as large"):
+    with pytest.raises(
+        ValueError, match=f"^{split}: expected inputs on the same scale as train, got .* times as large"
+    ):
         distill(None, net, floats(48, 0), out=tmp_path / "bytes", **(good | {split: (255 * x, y)}), **run)
     assert not any(tmp_path.iterdir())
     assert distill(None, net, floats(48, 0), **good, **run).metrics["count"] == 48
@@ -73,7 +75,7 @@ def test_what_a_data_set_makes_of_its_images_is_told_and_not_refused(make_job: A
     train = floats(48, 0)
     assert notes(make_job, train=Pairs(*train), val=Pairs(x, y)) == []
     (large,) = notes(make_job, train=Pairs(*train), val=Pairs(255 * x, y))
-    assert large.startswith("val: expected inputs on the scale of train, got ")
+    assert large.startswith("val: expected inputs on the same scale as train, got ")
     (other,) = notes(make_job, train=Pairs(*train), val=Pairs(4 * x - 2, y))
     assert "one looks standardised" in other
     # The first batches of a loader may all be of one kind.
@@ -88,7 +90,7 @@ def test_dark_images_are_not_on_another_scale(make_job: Any) -> None:
 def test_uint8_images_and_floats_in_the_unit_range_are_alike(make_job: Any) -> None:
     x, y = floats(48, 1)
     assert notes(make_job, val=Arrays(x, y)) == []
-    with pytest.raises(ValueError, match=r"^val: expected inputs on the scale of train"):
+    with pytest.raises(ValueError, match=r"^val: expected inputs on the same scale as train"):
         notes(make_job, val=Arrays(255 * x, y))
 
 
@@ -115,9 +117,9 @@ def test_missing_classes_are_told_where_labels_are_known(make_job: Any) -> None:
     assert notes(make_job, val=Pairs(x[only], y[only], target_transform=lambda label: 2 - label)) == []
     assert notes(make_job, val=loaded(x[only], y[only])) == []
     (spare,) = notes(make_job, train=Pairs(x[only], y[only]), val=None, test=None)
-    assert spare == "train has no example of 1 of the 3 classes: 2, which the network can answer"
+    assert spare == "train has no example of 1 of the 3 classes: 2, for which the network has outputs"
     (unseen,) = notes(make_job, train=Pairs(x[only], y[only]), val=Pairs(x, y), test=None)
-    assert unseen.startswith("train has no example of 1 of the 3 classes: 2, and val has 20;")
+    assert unseen.startswith("train has no example of 1 of the 3 classes: 2, but val has 20;")
 
 
 def test_labels_that_are_changed_on_their_way_are_not_refused_for_what_they_were(make_job: Any) -> None:

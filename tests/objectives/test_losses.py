@@ -214,7 +214,7 @@ def test_errors(objective: Callable[..., Tensor]) -> None:
         return
     with pytest.raises(ValueError, match="teachers: expected finite logits, got NaN"):
         objective(student, broken, LABELS)
-    with pytest.raises(ValueError, match="student answers 5 classes and the teachers 3"):
+    with pytest.raises(ValueError, match="student has 5 classes and the teachers have 3"):
         objective(student, teachers[..., :3], LABELS)
     with pytest.raises(ValueError, match="teachers: expected logits"):
         objective(student, None, LABELS)
@@ -223,7 +223,7 @@ def test_errors(objective: Callable[..., Tensor]) -> None:
 @pytest.mark.parametrize("objective", [kd, one_to_one, aekd], ids=["kd", "one_to_one", "aekd"])
 def test_errors_of_hyperparameters_and_labels(objective: Callable[..., Tensor]) -> None:
     student, teachers = logits(), logits()
-    with pytest.raises(ValueError, match=r"alpha: expected a share from 0 to 1, got 1\.5"):
+    with pytest.raises(ValueError, match=r"alpha: expected a value from 0 to 1, got 1\.5"):
         objective(student, teachers, LABELS, alpha=1.5)
     with pytest.raises(ValueError, match=r"temperature: expected a positive number, got 0"):
         objective(student, teachers, LABELS, temperature=0)

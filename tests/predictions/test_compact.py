@@ -164,7 +164,7 @@ def test_read_like_any_predictions(tmp_path: Path, classes: int) -> None:
 def test_a_later_form_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(archive({"form": np.array(2), "labels": np.arange(3)}))
-    with pytest.raises(ValueError, match=r"a\.npz is of form 2, and 1 is what can be read; use a newer onefold"):
+    with pytest.raises(ValueError, match=r"a\.npz has form 2, but only forms up to 1 can be read; use a newer"):
         stored(path)
 
 

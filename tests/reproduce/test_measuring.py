@@ -110,7 +110,7 @@ def test_what_is_missing_is_measured_once(runs: Path) -> None:
     ]
     assert titles[-1] == "measurement 6 of 6: inference time of digits, latentbe of 2, seed 0"
     assert (2, 4, "saturate 2") in stage.counts
-    assert sum("made here from digits's test split" in message for message in stage.messages) == 1
+    assert sum("generated from digits's test split" in message for message in stage.messages) == 1
     assert made.page is not None
     page = made.page.read_text()
     assert "Corrupted test images" in page
@@ -220,7 +220,7 @@ def test_published_images_are_taken_where_they_are(runs: Path, tmp_path: Path, m
     reproduce("tiny", runs, stage=stage, table=table, changes=changes)
     assert stored(runs)[where]["source"] == "DIGITS-C (published)"
     assert {row["count"] for row in stored(runs)[where]["rows"]} == {20}
-    assert "DIGITS-C is not there" in stage.messages[0]
+    assert "DIGITS-C does not exist" in stage.messages[0]
     assert "DIGITS-C, as published" in stage.messages[-1]
     # Published images that are gone again: their numbers are the better ones.
     shutil.rmtree(tmp_path / "data" / "DIGITS-C")

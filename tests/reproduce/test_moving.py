@@ -217,7 +217,7 @@ def test_a_run_of_a_gpu_goes_on_elsewhere(tmp_path: Path) -> None:
     about["optimizer"]["groups"][0]["lr"] = "0.0501"
     (run.path / "run.json").write_text(json.dumps(about))
     (run.path / "result.json").unlink()
-    with pytest.raises(ValueError, match=r"another recipe.*\n.*optimizer"):
+    with pytest.raises(ValueError, match=r"different settings.*\n.*optimizer"):
         carry_out(tasks_of(TINY, tmp_path, THERE)[:1], at_once=1, clock=Clock(), stage=Quiet())
 
 

@@ -227,7 +227,7 @@ def test_several_at_once_come_out_the_same(done: Path, tmp_path: Path) -> None:
     stage = Kept()
     reproduce("tiny", tmp_path, stage=stage, table=TINY, at_once=2)
     assert weights(tmp_path / "digits") == weights(done / "digits")
-    assert stage.titles[:2] == ["1 of 8: digits, teacher 0", "1 of 8: digits, teacher 0 and 1 more at once"]
+    assert stage.titles[:2] == ["1 of 8: digits, teacher 0", "1 of 8: digits, teacher 0 and 1 more at the same time"]
     assert stage.titles[-1].startswith("8 of 8: digits, ")
     assert "6 runs share cpu, at most 2 at a time" in stage.messages
 
@@ -296,7 +296,7 @@ def test_without_teachers_students_are_failures_not_crashes(tmp_path: Path) -> N
     students = [task for task in tasks_of(TINY, tmp_path, Changes()) if task.member is None]
     outcome = carry_out(students, at_once=1, clock=Clock(), stage=Kept())
     assert len(outcome.failures) == len(students)
-    assert "its teachers are not there" in outcome.failures[0]
+    assert "its teachers are not finished" in outcome.failures[0]
 
 
 def test_ctrl_c_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,9 +320,9 @@ def test_another_recipe_in_the_folder_is_refused(tmp_path: Path, other: dict[str
     about = {"kind": "teacher", "member": 0, "data_place": place_of(begun.data.source)}
     RunFolder(run).begin(to_dict(begun), about, {})
     (task,) = (task for task in tasks_of(TINY, tmp_path, Changes()) if task.run == run)
-    with pytest.raises(ValueError, match="was begun with another recipe"):
+    with pytest.raises(ValueError, match="was started with different settings"):
         task.check()
-    with pytest.raises(ValueError, match="was begun with another recipe"):
+    with pytest.raises(ValueError, match="was started with different settings"):
         reproduce("tiny", tmp_path, stage=Kept(), table=TINY)
 
 

@@ -85,7 +85,7 @@ def fresh(case: Case) -> nn.Module:
     try:
         timm = importlib.import_module("timm")
     except ImportError:
-        raise ValueError(f"network: '{VIT}' is timm's, which is not installed; run: {install('timm')}") from None
+        raise ValueError(f"network: '{VIT}' needs timm, which is not installed; run: {install('timm')}") from None
     net: nn.Module = timm.create_model("vit_small_patch16_224", num_classes=case.classes)
     return net
 

@@ -61,7 +61,7 @@ def examples_for(recipe: Recipe, *, synthetic: bool = False) -> Examples:
         raise unknown(name)
     if synthetic and name not in SHAPES:
         raise ValueError(f"--synthetic: expected one of {', '.join(SHAPES)}, whose shapes are known, got {name!r}")
-    begin, reason = time.perf_counter(), "as asked"
+    begin, reason = time.perf_counter(), "--synthetic"
     if not synthetic:
         try:
             source = load(name, recipe.data.root, seed=SPLIT_SEED, skip_unreadable=recipe.data.skip_unreadable)
@@ -102,5 +102,5 @@ def stand_in(name: str, batch: int, reason: str) -> Examples:
         augment=CropFlip(),
     )
     note = f"random images instead of {name} ({reason})"
-    note += "; reading and decoding its files is not in the times" if shape.files else ""
+    note += "; times do not include reading and decoding its files" if shape.files else ""
     return Examples(source, shape.counts, note=note)

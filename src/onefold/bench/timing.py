@@ -25,7 +25,7 @@ def other_work() -> str | None:
     load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
     if load < cores:
         return None
-    return f"the machine has other work (load {load:.1f}, {cores} cores): times will be longer than they are alone"
+    return f"the machine is busy (load {load:.1f}, {cores} cores): times will be longer than on an idle machine"
 
 
 def cleared(device: torch.device) -> None:

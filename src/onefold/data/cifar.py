@@ -91,7 +91,7 @@ def read_records(file: Path, label_bytes: int, images: int, classes: tuple[str, 
     """Reads one file, after checking by its size that it is complete."""
     record = label_bytes + PIXELS
     if file.stat().st_size != images * record:
-        raise ValueError(f"{file}: expected {images * record:,} bytes, got {file.stat().st_size:,}; fetch it again")
+        raise ValueError(f"{file}: expected {images * record:,} bytes, got {file.stat().st_size:,}; download it again")
     records = torch.from_numpy(np.fromfile(file, dtype=np.uint8)).view(images, record)
     labels = records[:, label_bytes - 1].long()
     check_range(labels, classes, lambda index: f"{file}, record {index}")

@@ -25,14 +25,14 @@ def check_scale(splits: Mapping[str, Tensor]) -> None:
     Genuine differences between splits do not reach a factor of thirty."""
     if notes := scale_notes(splits):
         raise ValueError(
-            f"{notes[0]}; scale both alike (uint8 images are divided by 255 for you, floats are taken as they are)"
+            f"{notes[0]}; scale both alike (uint8 images are divided by 255 for you, floats are used as they are)"
         )
 
 
 def scale_notes(splits: Mapping[str, Tensor]) -> list[str]:
     train = splits["train"]
     return [
-        f"{name}: expected inputs on the scale of train, got {ranges(other, train)}, typically {times}"
+        f"{name}: expected inputs on the same scale as train, got {ranges(other, train)}, typically {times}"
         for name, other in splits.items()
         if name != "train" and (times := other_scale(train, other))
     ]
@@ -46,13 +46,13 @@ def range_notes(splits: Mapping[str, Tensor]) -> list[str]:
             continue
         if (centred(train) and unsigned(other)) or (centred(other) and unsigned(train)):
             notes.append(
-                f"{name} goes from {ranges(other, train)}: one looks standardised and the other does not; if so, "
-                "prepare both alike"
+                f"{name} ranges from {ranges(other, train)}: one looks standardised and the other does not; if so, "
+                "prepare both in the same way"
             )
         elif train.dim() == 2 and train.shape[1:] == other.shape[1:] and features_apart(train, other):
             notes.append(
-                f"{name}: most features lie elsewhere than in train ({ranges(other, train)}); if one of the two was "
-                "standardised, standardise the other with the same numbers"
+                f"{name}: most features have a different range than in train ({ranges(other, train)}); if one of the "
+                "two was standardised, standardise the other with the same mean and deviation"
             )
     return notes
 
@@ -127,13 +127,13 @@ def class_notes(labels: Mapping[str, Tensor], classes: Sequence[str]) -> list[st
             strange |= only
             count = int(torch.isin(labels[name].cpu(), torch.tensor(sorted(only))).sum())
             notes.append(
-                f"train has no example of {part(only, classes)}, and {name} has {count:,}; if the data are sorted by "
-                "class, shuffle them before they are split"
+                f"train has no example of {part(only, classes)}, but {name} has {count:,}; if the data are sorted by "
+                "class, shuffle them before splitting them"
             )
         if lacking := train - own:
             notes.append(f"{name} has no example of {part(lacking, classes)}")
     if spare := set(range(len(classes))) - train - strange:
-        notes.append(f"train has no example of {part(spare, classes)}, which the network can answer")
+        notes.append(f"train has no example of {part(spare, classes)}, for which the network has outputs")
     return notes
 
 

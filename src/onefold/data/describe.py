@@ -44,7 +44,7 @@ def counts(split: Split, classes: tuple[str, ...]) -> str:
     if len(classes) <= NAMED:
         return f"{total}: " + ", ".join(f"{name} {count:,}" for name, count in zip(classes, each, strict=True))
     fewest, most = each.index(min(each)), each.index(max(each))
-    return f"{total}, from {min(each):,} ({classes[fewest]}) to {max(each):,} ({classes[most]}) of a class"
+    return f"{total}, from {min(each):,} ({classes[fewest]}) to {max(each):,} ({classes[most]}) per class"
 
 
 def channels(count: int) -> str:

@@ -12,7 +12,7 @@ from onefold.install import install
 def missing(name: str, places: Sequence[Path]) -> ValueError:
     """An error that says where we looked, and what to do."""
     looked = " and ".join(str(place) for place in places)
-    return ValueError(f"{name}: looked for {looked} and did not find it; pass --download (download=True in Python)")
+    return ValueError(f"{name}: {looked} not found; pass --download (download=True in Python)")
 
 
 @contextmanager
@@ -25,5 +25,7 @@ def refused(name: str, place: Path, download: bool) -> Iterator[None]:
     except (OSError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         if download:
-            raise ValueError(f"{name}: could not fetch it into {place}: {reason}; or put its files there") from error
+            raise ValueError(
+                f"{name}: could not download it to {place}: {reason}; try again, or put its files there"
+            ) from error
         raise ValueError(f"{name}: could not read it in {place}: {reason}; pass --download") from error

@@ -36,7 +36,7 @@ def load_folder(given_path: str, options: Options) -> Source:
 def read_folder(name: str, path: Path, options: Options, statistics: Statistics | None = None) -> Source:
     """`load_folder` for a data set with any name and possibly known statistics."""
     if not path.is_dir():
-        raise ValueError(f"{name}: expected a folder with one folder a class at {path}, and there is none")
+        raise ValueError(f"{name}: expected a folder with one subfolder per class at {path}, found none")
     folders = split_folders(path)
     classes = class_names(name, folders["all"] if "all" in folders else folders["train"])
     found, strangers, others = {}, [], []
@@ -60,7 +60,7 @@ def class_names(name: str, folder: Path) -> tuple[str, ...]:
     """The sorted names of the folders in `folder`."""
     classes = tuple(sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."))
     if not classes:
-        raise ValueError(f"{name}: expected one folder a class in {folder}, got none")
+        raise ValueError(f"{name}: expected one folder per class in {folder}, got none")
     return classes
 
 
@@ -80,14 +80,14 @@ def list_images(name: str, folder: Path, classes: Sequence[str]) -> tuple[ImageF
             if not file.lower().endswith(ENDINGS + UNREAD):
                 others.append(file)
             elif outside:
-                strangers.append(f"{file}: it lies outside the folders of the classes")
+                strangers.append(f"{file}: it is not in the folder of a class")
             elif entry.name not in index:
                 foreign.append(file)
             elif file.lower().endswith(ENDINGS):
                 paths.append(file)
                 labels.append(index[entry.name])
             else:
-                strangers.append(f"{file}: images of its kind are not read; make it a PNG or a JPEG")
+                strangers.append(f"{file}: its image format is not supported; convert it to PNG or JPEG")
     if foreign:
         listed = first_few(foreign, "\n  ")
         raise ValueError(
@@ -100,7 +100,7 @@ def left_out(files: Sequence[str]) -> tuple[str, ...]:
     """A note about files that are not images, if there are any."""
     if not files:
         return ()
-    count = "1 file that is no image" if len(files) == 1 else f"{len(files):,} files that are no images"
+    count = "1 file that is not an image" if len(files) == 1 else f"{len(files):,} files that are not images"
     return (f"left out: {count}, such as {files[0]}",)
 
 

@@ -36,14 +36,15 @@ def divide(labels: Mapping[str, Tensor], options: Options) -> Division:
         rest, test = hold_out(labels["all"], TEST_FRACTION, seed, "test")
         kept, val = hold_out(labels["all"][rest], val_fraction, seed, "val")
         note = (
-            f"one set only: {TEST_FRACTION:.0%} of each class for test, then {val_fraction:.0%} for val, by seed {seed}"
+            f"only one set: {TEST_FRACTION:.0%} of each class is held out for test, then {val_fraction:.0%} for val, "
+            f"with seed {seed}"
         )
         return Division(("all", rest[kept]), ("all", rest[val]), ("all", test), (note,))
     whole = {name: (name, torch.arange(len(values))) for name, values in labels.items()}
     if {"val", "test"} <= set(labels):
         return Division(whole["train"], whole["val"], whole["test"])
     kept, val = hold_out(labels["train"], val_fraction, seed, "val")
-    notes = [f"val is {val_fraction:.0%} of each class of train, held out by seed {seed}"]
+    notes = [f"val is {val_fraction:.0%} of each class of train, held out with seed {seed}"]
     if "test" not in labels:
         notes.append("test is the val split of the data")
     return Division(("train", kept), ("train", val), whole.get("test") or whole["val"], tuple(notes))

@@ -40,7 +40,7 @@ def load_hub(spec: str, options: Options) -> Source:
             raise ValueError(f"hf:{spec}: the datasets library could not load it: {reason}{remedy}") from error
     known = {SPLITS[split]: rows for split, rows in splits.items() if split in SPLITS}
     if "train" not in known:
-        raise ValueError(f"hf:{spec}: expected a split train, got {', '.join(splits)}")
+        raise ValueError(f"hf:{spec}: expected a split named train, got {', '.join(splits)}")
     features = known["train"].features
     image = column(spec, features, "Image")
     label = column(spec, features, "ClassLabel")
@@ -50,7 +50,7 @@ def load_hub(spec: str, options: Options) -> Source:
         for split, rows in known.items()
     }
     hidden = [split for split, pictures in found.items() if bool((pictures.labels == -1).all())]
-    notes = tuple(f"{split} comes without labels and is not used" for split in hidden)
+    notes = tuple(f"{split} has no labels and is not used" for split in hidden)
     found = {split: pictures for split, pictures in found.items() if split not in hidden}
     if len(found) == 1:
         found = {"all": found["train"]}

@@ -40,7 +40,7 @@ def load_imagenet(root: Path, options: Options) -> Source:
         folder = unpacked(root)
     if folder is None or not (folder / "val").is_dir():
         raise ValueError(
-            f"imagenet: looked for folders train and val in {root / 'imagenet'} and {root} and did not find them; "
+            f"imagenet: folders train and val not found in {root / 'imagenet'} or {root}; "
             "put them there, or put the official archives there and pass --download to unpack them"
         )
     options = replace(

@@ -30,14 +30,16 @@ def load_npz(given_path: str, options: Options) -> Source:
     """
     name, path = f"npz:{given_path}", Path(given_path).expanduser()
     if not path.is_file():
-        raise ValueError(f"{name}: expected a file with {', '.join(NEEDED)} at {path}, and there is none")
+        raise ValueError(f"{name}: expected a file with {', '.join(NEEDED)} at {path}, found none")
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{name}: expected an .npz file of plain arrays, got a file of another kind")
     try:
         with np.load(path, allow_pickle=False) as file:
             given = {key: file[key] for key in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{name}: expected an .npz file of plain arrays, got one NumPy refuses: {error}") from error
+        raise ValueError(
+            f"{name}: expected an .npz file of plain arrays, got one that NumPy cannot read: {error}"
+        ) from error
     absent = [key for key in NEEDED if key not in given]
     if ("val_x" in given) != ("val_y" in given):
         absent.append("val_y" if "val_x" in given else "val_x")
@@ -72,7 +74,7 @@ def as_examples(key: str, array: Array) -> tuple[Tensor, str]:
         if first == last or min(first, last) > 4:
             raise ValueError(
                 f"{key}: expected [N, C, H, W] or [N, H, W, C] with at most 4 channels, "
-                f"got {list(array.shape)}, which does not tell where the channels are"
+                f"got {list(array.shape)}, which leaves it open where the channels are"
             )
         images = array if first < last else np.ascontiguousarray(array.transpose(0, 3, 1, 2))
         return finite(key, images), "[N, C, H, W]" if first < last else "[N, H, W, C]"
@@ -91,8 +93,8 @@ def finite(key: str, array: Array) -> Tensor:
     bad = (~values.flatten(1).isfinite().all(dim=1)).nonzero().flatten().tolist() if values.dim() > 1 else []
     if bad:
         raise ValueError(
-            f"{key}: expected finite values, got NaN or infinite ones in {len(bad):,} examples: {first_few(bad)}; mend "
-            "them or leave them out"
+            f"{key}: expected finite values, got NaN or infinite ones in {len(bad):,} examples: {first_few(bad)}; fix "
+            "or remove them"
         )
     return values
 
@@ -104,7 +106,7 @@ def as_labels(key: str, array: Array) -> Tensor:
         if array.dtype.kind in "US":
             got, remedy = "names", "number the classes from 0, and put their names into `classes` in that order"
         elif array.ndim == 2:
-            remedy = "argmax(axis=1) makes them of one row for each example"
+            remedy = "if they are one-hot, convert them with argmax(axis=1)"
         raise ValueError(f"{key}: expected integer class indices [N], got {got} {list(array.shape)}; {remedy}")
     return torch.from_numpy(array.reshape(-1).astype(np.int64))
 

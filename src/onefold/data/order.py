@@ -81,5 +81,5 @@ def check_plan(
     if drop_last and examples < batch_size:
         raise ValueError(
             f"batch_size: expected at most the {examples} examples there are, got {batch_size}; "
-            "take smaller batches or keep the last partial one"
+            "use smaller batches, or keep the last, partial one"
         )

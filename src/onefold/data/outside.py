@@ -45,7 +45,7 @@ def outside(
         return array_of(spec, Path(rest).expanduser())
     if spec in UNPACKED:
         raise ValueError(
-            f"{spec}: expected a folder of its images at {Path(root).expanduser() / spec}, and there is none; unpack "
+            f"{spec}: expected a folder of its images at {Path(root).expanduser() / spec}, found none; unpack "
             f"its test images there, or say where they are with {spec}=folder:PATH"
         )
     given: dict[str, Any] = {"download": download, "skip_unreadable": skip_unreadable}
@@ -68,7 +68,7 @@ def images_below(
 ) -> ImageFiles:
     """All images that can be read."""
     if not folder.is_dir():
-        raise ValueError(f"{spec}: expected a folder of images at {folder}, and there is none")
+        raise ValueError(f"{spec}: expected a folder of images at {folder}, found none")
     paths = [path for path in files_below(str(folder)) if path.lower().endswith(ENDINGS)]
     if not paths:
         raise ValueError(f"{spec}: expected images ({', '.join(ENDINGS)}) below {folder}, got none")
@@ -85,7 +85,7 @@ def images_below(
 
 def array_of(spec: str, path: Path) -> Arrays:
     if not path.is_file() or not zipfile.is_zipfile(path):
-        raise ValueError(f"{spec}: expected an .npz file of plain arrays at {path}, and there is none")
+        raise ValueError(f"{spec}: expected an .npz file of plain arrays at {path}, found none")
     try:
         with np.load(path, allow_pickle=False) as file:
             names = [key for key in KEYS if key in file.files] or (file.files if len(file.files) == 1 else [])

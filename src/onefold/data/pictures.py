@@ -49,7 +49,7 @@ class Pictures(Dataset[tuple["Image.Image", int]], abc.ABC):
             with self.open(index) as file:
                 image = decoded(opened(file))
         except Exception as error:  # whatever the decoder raises, name the file
-            raise Unreadable(f"{self.where(index)} cannot be read: {error}; mend or remove it and go on") from error
+            raise Unreadable(f"{self.where(index)} cannot be read: {error}; fix or remove it and run again") from error
         return image, int(self.labels[index])
 
 
@@ -92,7 +92,7 @@ def check_ending(file: BinaryIO, image: Image.Image) -> None:
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - reach))
     if mark not in file.read():
-        raise ValueError(f"it is cut off: the end of a {image.format} file is missing")
+        raise ValueError(f"it is truncated: the end of a {image.format} file is missing")
 
 
 def decoded(image: Image.Image) -> Image.Image:

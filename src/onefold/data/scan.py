@@ -92,7 +92,7 @@ def refuse_unreadable(name: str, problems: Sequence[str], skip_unreadable: bool)
     if skip_unreadable:
         return (f"left out {count} that cannot be used:\n{listed}",)
     raise ValueError(
-        f"{name}: {count} cannot be used; mend them, or leave them out with --data.skip-unreadable "
+        f"{name}: {count} cannot be used; fix or remove them, or skip them with --data.skip-unreadable "
         f"(skip_unreadable=True in Python):\n{listed}"
     )
 

@@ -61,7 +61,7 @@ def from_arrays(
     for split, arrays in (("train", train), ("val", val), ("test", test)):
         if tuple(arrays.x.shape[1:]) != shape or arrays.x.dtype != train.x.dtype:
             raise ValueError(
-                f"{name}: expected every split like train, {train.x.dtype} {list(shape)}, "
+                f"{name}: expected every split to be like train, {train.x.dtype} {list(shape)}, "
                 f"got {split} {arrays.x.dtype} {list(arrays.x.shape[1:])}"
             )
     splits = {"train": train, "val": val, "test": test}
@@ -76,12 +76,12 @@ def from_arrays(
     notes = (*notes, *class_notes({split: arrays.y for split, arrays in splits.items()}, classes))
     augment = CropFlip(min(4, min(shape[1:]) // 8), flip) if train.images else None
     if len(shape) == 3 and not train.images:
-        notes = (*notes, f"{train.x.dtype} images are taken as they are: random crops and flips are for uint8")
+        notes = (*notes, f"{train.x.dtype} images are used as they are: random crops and flips need uint8")
         if (ends := beyond_pixels(train)) is not None:
             notes = (
                 *notes,
-                f"images from {ends[0]:.3g} to {ends[1]:.3g} cannot be perturbed, which needs [0, 1] or uint8: "
-                "distill needs --distill.perturbation none",
+                f"images from {ends[0]:.3g} to {ends[1]:.3g} cannot be perturbed, because that needs values in [0, 1], "
+                "or uint8: distill needs --distill.perturbation none",
             )
     size = shape[1:] if len(shape) > 1 else shape
     return Source(name, train, val, test, classes, statistics_of(train.x), size, augment, notes)
@@ -149,7 +149,7 @@ def check_classes(
         names, slip = first_few(missing, told=classes.__getitem__), "" if where is None else largest(labels, where)
         raise ValueError(
             f"{name}: expected training examples of every class, got none of {names}; "
-            f"number classes from 0 without gaps, or leave those without examples out{slip}"
+            f"number classes from 0 without gaps, or drop those without examples{slip}"
         )
 
 

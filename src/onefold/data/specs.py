@@ -59,7 +59,7 @@ def load(
     if colon and not rest:
         raise ValueError(f"data: expected {kind}:{KINDS[kind][0]}, got {spec!r}")
     if image_size is not None and kind not in SCALED:
-        raise ValueError(f"image_size: {kind} is used at the size it has, leave it out; got {image_size}")
+        raise ValueError(f"image_size: expected none, because {kind} is used at its own size, got {image_size}")
     if colon:
         return KINDS[kind][1](rest, options)
     return READERS[kind](Path(root).expanduser(), options)

@@ -92,7 +92,7 @@ def as_split(split: object, name: str = "split") -> Split:
         return split
     if isinstance(split, IterableDataset):
         raise ValueError(
-            f"{name}: an IterableDataset has no order to draw; give a map-style Dataset, or wrap it in a DataLoader"
+            f"{name}: an IterableDataset cannot be shuffled; give a map-style Dataset, or wrap it in a DataLoader"
         )
     if isinstance(split, Dataset):
         if not hasattr(split, "__len__"):

@@ -41,16 +41,16 @@ def demo(
     tasks = [task for job in jobs for task in (*teacher_tasks(*job), *student_tasks(*job))]
     there = sum(RunFolder(task.run).finished for task in tasks)
     if there:
-        stage("demo").message(f"{there} of {len(tasks)} networks are in {out} already, and are left as they are")
+        stage("demo").message(f"{there} of {len(tasks)} networks are already in {out} and are kept")
     run_tasks(tasks, min(workers or cores(), max(1, len(tasks) - there)), stage)
     source = source_of(recipe)
     assert isinstance(source.train, Arrays), "the demo's data lie in memory"
     write_speeds(recipe, folders[0], source)
     introduction = (
-        f"{recipe.members} teachers with {len(source.train):,} images to learn from, their ensemble, and students that "
-        "were distilled from them. An ensemble asks every teacher; a student is one network of the same size as a "
-        "teacher. " + ("One seed." if seeds == 1 else f"Everything was repeated with {seeds} seeds."),
-        "Settings were compared on the validation split, after test tables of three earlier ones had been seen.",
+        f"{recipe.members} teachers trained on {len(source.train):,} images, their ensemble, and students distilled "
+        "from them. An ensemble runs every teacher; a student is one network of the same size as a teacher. "
+        + ("One seed." if seeds == 1 else f"Everything was repeated with {seeds} seeds."),
+        "The settings were chosen on the validation split, but after seeing test results of three earlier ones.",
     )
     return report(
         list(folders.values()),

@@ -51,7 +51,7 @@ def run_tasks(tasks: Sequence[Task], workers: int, stage: Callable[[str], Stage]
             end(crew)
     if wish.signal is not None:
         raise Interrupted(
-            f"stopped by {wish.signal.name}; what was reached is saved, and the same command goes on from there",
+            f"stopped by {wish.signal.name}, with progress saved; run the same command again to resume",
             wish.signal,
         )
 
@@ -96,7 +96,7 @@ class Worker:
         """Makes a hanging worker print where it hangs, and kills it."""
         if self.process is None or self.process.pid is None:
             faulthandler.dump_traceback(sys.__stderr__ or sys.stderr)
-            raise RuntimeError(f"{self.doing} stands still; --debug and the lines above show where")
+            raise RuntimeError(f"{self.doing} hangs; --debug and the lines above show where")
         os.kill(self.process.pid, signal.SIGUSR1)
         self.process.join(1.0)
         self.process.kill()
@@ -104,7 +104,7 @@ class Worker:
 
     @property
     def doing(self) -> str:
-        return "a worker that starts" if self.task is None else self.task.title
+        return "a starting worker" if self.task is None else self.task.title
 
     @property
     def fate(self) -> str:
@@ -159,14 +159,14 @@ def replace_lost(crew: list[Worker], board: Board, stage: Callable[[str], Stage]
             worker.give_up()
         if not standing and not worker.wire.closed:
             continue
-        reason = "stood still" if standing else f"died ({worker.fate})"
+        reason = "hung" if standing else f"died ({worker.fate})"
         tries = board.give_back(worker.task)
         if tries >= TRIES:
             raise RuntimeError(
-                f"{worker.doing}: the worker {reason}, and so did {tries - 1} before it; is there enough memory? "
-                "--workers 1 needs least"
+                f"{worker.doing}: the worker {reason}, after {tries - 1} before it had failed; is there enough memory? "
+                "--workers 1 needs the least"
             )
-        worker.shown.message(f"{worker.doing}: the worker {reason}; another one goes on from the last checkpoint")
+        worker.shown.message(f"{worker.doing}: the worker {reason}; another one resumes from the last checkpoint")
         worker.wire.close()
         crew[number] = Worker(stage, in_this_process=False)
 

@@ -59,15 +59,15 @@ class Settings:
             if not 0 <= value < math.inf:
                 raise ValueError(f"{name}: expected a number of at least 0, got {value}")
         if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha: expected a share from 0 to 1, got {self.alpha}")
+            raise ValueError(f"alpha: expected a value from 0 to 1, got {self.alpha}")
         if not 0 <= o.label_smoothing < 1:
-            raise ValueError(f"label_smoothing: expected a share from 0 to below 1, got {o.label_smoothing}")
+            raise ValueError(f"label_smoothing: expected at least 0 and less than 1, got {o.label_smoothing}")
         if not 0 <= o.warmup_epochs <= self.epochs:
             raise ValueError(
                 f"warmup_epochs: expected from 0 to the {self.epochs} epochs, got {o.warmup_epochs}; give 0 for none"
             )
         if not 0 <= o.warmup_start <= 1:
-            raise ValueError(f"warmup_start: expected a share from 0 to 1, got {o.warmup_start}")
+            raise ValueError(f"warmup_start: expected a value from 0 to 1, got {o.warmup_start}")
         if o.clip is not None and not 0 < o.clip < math.inf:
             raise ValueError(f"clip: expected a positive number, got {o.clip}")
         if o.ema is not None and not 0 < o.ema < 1:

@@ -141,7 +141,7 @@ class Classification(Accumulator):
         if broken:
             raise ValueError(
                 f"logits: expected finite logits, got {broken} of {count} examples that are not; "
-                "look for a diverged network"
+                "check whether a network has diverged"
             )
         if misplaced:
             raise ValueError(f"labels: expected classes 0 to {self.classes - 1}, got {misplaced} of {count} outside")

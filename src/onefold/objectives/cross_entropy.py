@@ -18,7 +18,7 @@ def cross_entropy(
 ) -> Tensor:
     """H[y, p_S(x)], with labels y smoothed to (1 - e) y + e/K if e = `label_smoothing` is given. Ignores teachers."""
     if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing: expected a share from 0 to below 1, got {label_smoothing}")
+        raise ValueError(f"label_smoothing: expected at least 0 and less than 1, got {label_smoothing}")
     check_logits("student", student)
     check_labels(labels, student.shape[-1], student.shape[1])
     log_p = at_least_float32(student).log_softmax(-1)

@@ -47,7 +47,7 @@ def check_hyperparameters(
 ) -> None:
     """Refuses alpha outside [0, 1] and temperatures that are not positive."""
     if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha: expected a share from 0 to 1, got {alpha}")
+        raise ValueError(f"alpha: expected a value from 0 to 1, got {alpha}")
     for name, value in (
         ("temperature", temperature),
         ("label_temperature", label_temperature),

@@ -85,7 +85,9 @@ def stored(path: Path) -> Stored | None:
         if "form.npy" in archive.namelist():
             form = int(Arrays(archive)["form"])
     if form > FORM:
-        raise ValueError(f"{path} is of form {form}, and {FORM} is what can be read; use a newer onefold")
+        raise ValueError(
+            f"{path} has form {form}, but only forms up to {FORM} can be read; use a newer version of onefold"
+        )
     with blaming(path), zipfile.ZipFile(path) as archive:
         labels = Arrays(archive)["labels"]
         with archive.open("codes.npy" if form else "logits.npy") as file:

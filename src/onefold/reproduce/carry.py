@@ -60,7 +60,7 @@ def carry_out(tasks: Sequence[Task], *, at_once: int | None, clock: Clock, stage
         sources[name] = sources[name] if name in sources else loaded(task.recipe, ALONE)
     for group in groups(todo):
         ready = [task for task in group if all(RunFolder(needed).finished for needed in task.needs)]
-        outcome.failures += [f"{task.title}: its teachers are not there" for task in group if task not in ready]
+        outcome.failures += [f"{task.title}: its teachers are not finished" for task in group if task not in ready]
         if clock.over():
             outcome.stopped = True
             break
@@ -96,7 +96,7 @@ class Heading:
     def say(self) -> None:
         if self.going:
             done = sum(task.finished for task in self.tasks)
-            more = f" and {len(self.going) - 1} more at once" if len(self.going) > 1 else ""
+            more = f" and {len(self.going) - 1} more at the same time" if len(self.going) > 1 else ""
             self.stage.title(f"{done + 1} of {len(self.tasks)}: {self.going[0].title}{more}")
 
 
@@ -120,7 +120,7 @@ def run_together(work: Work, at_once: int | None) -> None:
     if several:
         stage.message(f"{len(work.tasks)} runs share {device}, at most {most} at a time")
     elif len(work.tasks) > 1 and at_once is None and device.type == "cuda":
-        stage.message(f"{len(work.tasks)} runs have {device} {ONE_BY_ONE}")
+        stage.message(f"{len(work.tasks)} runs use {device} {ONE_BY_ONE}")
     runs = []
     for k, task in enumerate(work.tasks):
         told = shared.of(k, task.title)
@@ -141,7 +141,7 @@ def carried(work: Work, task: Task, device: torch.device, progress: Progress) ->
                 yield about_to_wait
     except Diverged as failure:
         work.outcome.failures.append(f"{task.title}: {failure}")
-        work.heading.stage.message(f"{task.title}: {failure}; the others go on")
+        work.heading.stage.message(f"{task.title}: {failure}; the others continue")
     finally:
         work.heading.ended(task)
 

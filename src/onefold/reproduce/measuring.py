@@ -167,4 +167,6 @@ def say_images(each: Measuring, stage: Stage) -> None:
         stage.message(f"corrupted images: {each.published}, as published")
     else:
         wanted = Path(data.root) / PUBLISHED.get(data.source, "the published ones")
-        stage.message(f"corrupted images are made here from {data.source}'s test split: {wanted} is not there")
+        stage.message(
+            f"corrupted images are generated from {data.source}'s test split, because {wanted} does not exist"
+        )

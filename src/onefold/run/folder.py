@@ -117,12 +117,12 @@ class RunFolder:
     def check_same(self, recipe: dict[str, Any], run: dict[str, Any]) -> None:
         """Refuses a recipe other than the one the run was started with; fields that change no result may differ."""
         if not self.started and self.saved and not self.finished:
-            raise ValueError(f"out: {self.path} holds other files and no recipe.json; choose another folder")
+            raise ValueError(f"out: {self.path} contains other files but no recipe.json; choose another folder")
         if different := self.changes(recipe, run):
             listed = "\n".join(f"  {line}" for line in different)
             raise ValueError(
-                f"{self.path} was begun with another recipe; choose another folder with --out (out= in Python), or "
-                f"undo what differs:\n{listed}"
+                f"{self.path} was started with different settings; choose another folder with --out (out= in Python), "
+                f"or change these back:\n{listed}"
             )
 
     @property
@@ -139,7 +139,7 @@ class RunFolder:
     def result(self) -> dict[str, Any]:
         """What came out; raises a ValueError if the run is not finished."""
         if not self.finished:
-            raise ValueError(f"{self.path} is not a finished run; run its command again to go on with it")
+            raise ValueError(f"{self.path} is not a finished run; run its command again to resume")
         return self.read_json("result.json")
 
     def log(self, record: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ def check_room(path: Path, needed: int, why: str) -> None:
     if free < needed:
         raise ValueError(
             f"out: {path} has {megabytes(free)} MB free and {why} {megabytes(needed)} MB; "
-            "make room or choose another folder"
+            "free up space or choose another folder"
         )
 
 
@@ -41,9 +41,9 @@ def check_made(path: Path, folder: Path, name: str, kind: str) -> None:
         with tempfile.TemporaryDirectory(prefix=".onefold-", dir=there, ignore_cleanup_errors=True):
             pass
     except OSError as error:
-        remedy = "make room or choose" if error.errno in FULL else "choose"
+        remedy = "free up space or choose" if error.errno in FULL else "choose"
         raise ValueError(
-            f"{name}: cannot write to {path}, because nothing can be made in {there} ({error.strerror}); "
+            f"{name}: cannot write to {path}, because nothing can be created in {there} ({error.strerror}); "
             f"{remedy} another {kind}"
         ) from None
 
@@ -58,5 +58,5 @@ def megabytes(count: int) -> str:
 
 
 def unwritable(path: Path, error: OSError) -> ValueError:
-    remedy = "make room" if error.errno in FULL else "make it writable"
+    remedy = "free up space" if error.errno in FULL else "make it writable"
     return ValueError(f"out: cannot write to {path} ({error.strerror}); {remedy} or choose another folder")

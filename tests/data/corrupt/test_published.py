@@ -70,7 +70,7 @@ def test_extra_ones_may_be_absent_and_some_may_be_chosen(cifar: Path) -> None:
     (cifar / "spatter.npy").unlink()
     assert {part.name for part in published(cifar)} == {*CORRUPTIONS, *EXTRA} - {"spatter"}
     assert [part.name for part in published(cifar, ["fog", "snow"])] == ["fog"] * 5 + ["snow"] * 5
-    with pytest.raises(ValueError, match=r"got no spatter\.npy; fetch"):
+    with pytest.raises(ValueError, match=r"got no spatter\.npy; download"):
         published(cifar, ["spatter"])
     with pytest.raises(ValueError, match="did you mean 'frost'"):
         published(cifar, ["frosty"])
@@ -94,7 +94,7 @@ def test_all_that_is_wrong_with_arrays(cifar: Path) -> None:
         "a damaged contrast.npy",
         "pixelate.npy as float64 [30, 32, 32, 3]",
         "brightness.npy with 24 images for 30 labels",
-        "fetch or unpack it again",
+        "download or unpack it again",
     ):
         assert part in message
     assert "\n" not in message

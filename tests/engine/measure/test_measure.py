@@ -238,7 +238,7 @@ def test_out_of_distribution(run: Copied, tmp_path: Path) -> None:
     heard = Heard()
     ood(subject, data, sets, heard)
     assert len(heard.messages) == 2
-    with pytest.raises(ValueError, match=r"gone cannot be measured: npz:.*there is none"):
+    with pytest.raises(ValueError, match=r"gone cannot be measured: npz:.*found none"):
         ood(subject, data, {"gone": "npz:/no/such.npz"}, Quiet())
     assert len(read(path, "ood")["sets"]) == 2
 

@@ -38,7 +38,7 @@ def published(folder: str | Path, names: Sequence[str] | None = None) -> Iterato
     """
     path = Path(folder).expanduser()
     if not path.is_dir():
-        raise ValueError(f"corruptions: expected a folder at {path}, and there is none")
+        raise ValueError(f"corruptions: expected a folder at {path}, found none")
     for name in names or ():
         check_name(name)
     arrays = (path / LABELS).exists() or any(path.glob("*.npy"))
@@ -48,7 +48,7 @@ def published(folder: str | Path, names: Sequence[str] | None = None) -> Iterato
 
 
 def incomplete(path: Path, kind: str, faults: Sequence[str]) -> ValueError:
-    return ValueError(f"{path}: expected {kind} as distributed, got {'; '.join(faults)}; fetch or unpack it again")
+    return ValueError(f"{path}: expected {kind} as distributed, got {'; '.join(faults)}; download or unpack it again")
 
 
 # CIFAR-10-C and CIFAR-100-C: NAME.npy, uint8 [5 N, 32, 32, 3], ordered by severity; labels.npy [5 N].

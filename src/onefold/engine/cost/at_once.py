@@ -16,7 +16,7 @@ AT_ONCE = 4
 # Steps with less arithmetic leave part of an H200 idle. Measured there, four runs at once compared with one after
 # another: 38% less time at 0.04 TFLOP per step, 16% at 0.3, 9% at 0.65, 2% at 4.7.
 ENOUGH = 1e12
-ONE_BY_ONE = "one after the other: a step has work enough for the whole of it, or it has no room for two"
+ONE_BY_ONE = "one after the other, because one step already fills it, or because it has no memory for two"
 SPARE = 1.5  # the estimate of memory may be a quarter too low
 
 
