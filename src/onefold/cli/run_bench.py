@@ -121,7 +121,7 @@ def file_named(name: str | None) -> Path | None:
     path = Path(name).expanduser()
     if path.is_dir() or not path.parent.is_dir():
         raise ValueError(f"--out: expected a file in an existing folder, got {path}")
-    check_file(path, "--out")
+    check_file(path, "--out", "json")
     return path
 
 

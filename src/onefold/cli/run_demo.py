@@ -17,7 +17,7 @@ from onefold.engine import build_network
 from onefold.recipe import Recipe
 from onefold.recipes import digits
 from onefold.report import Section, grids, sentences
-from onefold.run import check_folder
+from onefold.run import check_own_folder
 from onefold.terminal import display, propose, say
 
 
@@ -26,7 +26,7 @@ def run(request: Demo, out: Console) -> None:
     for name, count in {"--seeds": seeds, "--workers": request.workers}.items():
         if count is not None and count < 1:
             raise ValueError(f"{name}: expected at least 1, got {count}")
-    check_folder(Path(request.out).expanduser())
+    check_own_folder(Path(request.out).expanduser())
     say(head(digits(), source_of(digits()), seeds))
     begin = time.monotonic()
     with display() as shown:

@@ -12,7 +12,7 @@ from onefold.cli.tables import deviations, section_table
 from onefold.engine.device import device_named
 from onefold.engine.distributed import world_here
 from onefold.reproduce import TABLES, Changes, measurings_of, reproduce, tasks_of
-from onefold.run import check_folder
+from onefold.run import check_own_folder
 from onefold.terminal import display, say
 
 FAILED = 1
@@ -37,7 +37,7 @@ def run(request: Reproduce, out: Console) -> None:
         say(told(tasks))
         return
     device_named(request.device)  # refuses a missing device before data are read
-    check_folder(folder)
+    check_own_folder(folder)
     say(told(tasks))
     with display() as shown:
         stage = shown.stage(request.table)

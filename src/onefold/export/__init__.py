@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from onefold.engine.served import Own
 from onefold.export.deployed import Deployed, deployed
-from onefold.export.hub import write_hub
+from onefold.export.hub import check_hub, write_hub
 from onefold.export.inputs import in_words
 from onefold.export.onnx_file import check_onnx, onnx_bytes
 from onefold.export.program import program_bytes, traced
 from onefold.export.weights import weights_bytes
 from onefold.methods import Method
-from onefold.run import check_file, check_folder, write_aside
+from onefold.run import check_file, write_aside
 
 __all__ = ["FORMATS", "Exported", "export"]
 
@@ -87,12 +87,10 @@ def export(
 
 def check_place(path: Path, format: str) -> None:
     if format == "hub":
-        if path.exists() and not path.is_dir():
-            raise ValueError(f"out: {path} is a file; name a folder")
-        return check_folder(path)
+        return check_hub(path)
     if path.is_dir():
         raise ValueError(f"out: {path} is a folder; name a file in it, such as {path / PLACES[format]}")
-    return check_file(path)
+    return check_file(path, kind=format)
 
 
 def about_temperature(found: Deployed) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,31 @@ from onefold.export.card import card
 from onefold.export.deployed import Deployed
 from onefold.export.program import program_bytes, traced
 from onefold.export.weights import header_of, still_to_do, weights_bytes
-from onefold.run import write_aside
+from onefold.run import check_own_folder, holds_runs, in_export, write_aside
 
 WEIGHTS, PROGRAM, CONFIG, CARD = "model.safetensors", "model.pt2", "config.json", "README.md"
 NEW, MARK = f"{CARD}.new", "model_card_sha256"  # new card next to an edited one; hash of our card, in config.json
 MAYBE = "may have been edited, or be of an older version,"  # which wrote no hash
+
+
+def check_hub(folder: Path) -> None:
+    """Refuses a folder of runs, and one whose files would be replaced although they are not ours."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"out: {folder} is a file; name a folder")
+    check_own_folder(folder)
+    if holds_runs(folder):
+        raise ValueError(f"out: {folder} holds runs; choose a folder for the export alone")
+    check_replaced(folder, [Path(name) for name in (WEIGHTS, PROGRAM, CONFIG)])
+
+
+def check_replaced(folder: Path, places: Iterable[Path]) -> None:
+    """Refuses to replace files in a folder that was not written by an earlier export."""
+    there = [str(place) for place in places if (folder / place).exists()]
+    if there and not in_export(folder) and written_config(folder).get("library_name") != "onefold":
+        raise ValueError(
+            f"out: {folder} already has {', '.join(there)}, not written by an earlier export; move what is there or "
+            "choose another folder"
+        )
 
 
 def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[str]:
@@ -34,6 +55,8 @@ def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[s
         notes.append(f"there is no {PROGRAM}: {error}")
     code = own_code(found)
     text = card(found, still_to_do(found), PROGRAM in files, [str(name) for name in code]).encode()
+    copied = {place: file for place, file in code.items() if not is_copy(folder / place, file)}
+    check_replaced(folder, copied)
     folder.mkdir(parents=True, exist_ok=True)
     edited = edits(folder)
     stays = bool(edited) and (folder / CARD).read_bytes() != text
@@ -41,7 +64,7 @@ def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[s
     files[CONFIG] = (json.dumps(config(found) | mark, indent=2) + "\n").encode()
     for name, content in files.items():
         write_aside(folder / name, content)
-    for place, file in code.items():
+    for place, file in copied.items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, folder / place)
     if code:
@@ -55,6 +78,10 @@ def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[s
     return list(dict.fromkeys(notes))
 
 
+def is_copy(place: Path, file: Path) -> bool:
+    return place.is_file() and place.read_bytes() == file.read_bytes()
+
+
 def of_card(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
@@ -63,13 +90,19 @@ def edits(folder: Path) -> str:
     """What is known of edits of the folder's model card since it was exported; empty if there were none."""
     if not (folder / CARD).exists():
         return ""
-    try:
-        written = json.loads((folder / CONFIG).read_text()).get(MARK)
-    except (OSError, ValueError, AttributeError):  # no config.json, or not ours
-        written = None
+    written = written_config(folder).get(MARK)
     if written is None:
         return MAYBE
     return "" if written == of_card((folder / CARD).read_bytes()) else "was edited"
+
+
+def written_config(folder: Path) -> dict[str, Any]:
+    """The folder's config.json; empty if there is none, or none that can be read."""
+    try:
+        found = json.loads((folder / CONFIG).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def config(found: Deployed) -> dict[str, Any]:

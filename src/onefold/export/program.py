@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from onefold.export.agree import check_agreement
+from onefold.run import FACTS
 
-FACTS = "onefold.json"  # name of the extra file; torch.export.load(FILE, extra_files={FACTS: ""}) fills it in
 LONG = 200  # characters that we show of messages from torch's tracer, which can be pages
 
 

@@ -9,6 +9,7 @@ from html import escape
 
 from onefold.report.grid import Grid, Number
 from onefold.report.table import Section
+from onefold.run import COMMENT
 
 Tables = Sequence[tuple[Section, Sequence[Grid], Sequence[str]]]  # a section, its tables and its sentences
 NOTHING = "There is no finished run to report on."
@@ -25,6 +26,7 @@ def markdown(title: str, tables: Tables, notes: Sequence[str]) -> str:
             lines += markdown_table(grid)
     if notes:
         lines += ["## Left out", "", *(f"- {note}" for note in notes), ""]
+    lines += [COMMENT, ""]
     return "\n".join(lines)
 
 

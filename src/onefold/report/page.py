@@ -10,6 +10,7 @@ from onefold.report.grid import Grid
 from onefold.report.missing import missing
 from onefold.report.table import Row, Section
 from onefold.report.unfinished import Unfinished
+from onefold.run import GENERATOR
 
 MAIN = 3  # pictures that come right after the results, before the other tables
 Tables = Sequence[tuple[Section, Sequence[Grid], Sequence[str]]]
@@ -23,6 +24,7 @@ def page(
     going: Sequence[Unfinished] = (),
 ) -> str:
     import jinja2  # imported only where it is used, like matplotlib
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("onefold.report", "."),
@@ -33,6 +35,7 @@ def page(
     )
     return environment.get_template("page.html.j2").render(
         title=title,
+        generator=Markup(GENERATOR),
         introduction=introduction,
         notes=notes,
         sections=[as_shown(number, *table) for number, table in enumerate(tables)],

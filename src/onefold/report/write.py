@@ -14,7 +14,7 @@ from onefold.report.runs import gathered
 from onefold.report.table import Section, sections
 from onefold.report.unfinished import Unfinished
 from onefold.report.words import sentences
-from onefold.run import check_file, check_folder, write_aside
+from onefold.run import check_file, check_own_folder, write_aside
 
 Format = Literal["html", "md", "csv", "latex"]
 ENDINGS: dict[str, str] = {"html": "html", "md": "md", "csv": "csv", "latex": "tex"}
@@ -41,9 +41,9 @@ def report(
     out = Path(f"report.{ENDINGS[format]}" if out is None else out).expanduser()
     if out.is_dir():
         raise ValueError(f"out: {out} is a folder; name a file in it, such as {out / f'report.{ENDINGS[format]}'}")
-    check_file(out)
+    check_file(out, kind=format)
     if figures is not None:
-        check_folder(Path(figures).expanduser(), "figures")
+        check_own_folder(Path(figures).expanduser(), "figures")
     answers, notes, going = gathered(paths)
     if tell is not None:
         for note in notes:

@@ -8,6 +8,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from onefold.run.kinds import KINDS, check_ending, check_replaceable
+
+MARKS = ("recipe.json", "run.json", "env.json", "result.json")  # a folder with two of these is a run's
+EXPORT = "export"  # the folder in a run's for what is made of it
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -30,9 +34,51 @@ def check_folder(path: Path, name: str = "out") -> None:
     check_made(path, path, name, "folder")
 
 
-def check_file(path: Path, name: str = "out") -> None:
-    """The same for a file, whose folder need not exist yet."""
+def check_file(path: Path, name: str = "out", kind: str | None = None) -> None:
+    """The same for a file, whose folder need not exist yet. Files of a run are never replaced; with one of `KINDS`,
+    nothing is that onefold did not write as such."""
+    check_outside_runs(path, name)
+    if kind is not None:
+        check_ending(path, name, KINDS[kind])
+        if not in_export(path):
+            check_replaceable(path, name, KINDS[kind])
     check_made(path, path.parent, name, "file")
+
+
+def check_own_folder(path: Path, name: str = "out") -> None:
+    """The same for a folder that is neither a run's nor in one, unless in RUN/export."""
+    check_outside_runs(path, name)
+    check_folder(path, name)
+
+
+def check_outside_runs(path: Path, name: str) -> None:
+    run = run_around(path)
+    if run is not None and not in_export(path):
+        where = "is a run folder" if run == path.resolve() else f"is in the run folder {run}"
+        raise ValueError(
+            f"{name}: {path} {where}, in which nothing is replaced; choose a place outside, or in {run / EXPORT}"
+        )
+
+
+def run_around(path: Path) -> Path | None:
+    """The run folder that the path is, or is in."""
+    whole = path.resolve()
+    return next((folder for folder in (whole, *whole.parents) if is_run(folder)), None)
+
+
+def is_run(folder: Path) -> bool:
+    return sum(os.path.exists(folder / mark) for mark in MARKS) > 1
+
+
+def in_export(path: Path) -> bool:
+    """Whether the path is in the folder for exports of a run, or of a folder of runs."""
+    whole = path.resolve()
+    exports = [folder for folder in (whole, *whole.parents) if folder.name == EXPORT]
+    return any(is_run(folder.parent) or holds_runs(folder.parent) for folder in exports)
+
+
+def holds_runs(folder: Path) -> bool:
+    return folder.is_dir() and any(is_run(each) for each in folder.iterdir() if each.is_dir())
 
 
 def check_made(path: Path, folder: Path, name: str, kind: str) -> None:
