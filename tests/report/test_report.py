@@ -303,9 +303,10 @@ def test_a_page_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path / "a", recipe_with(), 0)
     with pytest.raises(ValueError, match="is a folder"):
         report([tmp_path], tmp_path)
+    (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="cannot write"):
-        report([tmp_path], tmp_path / "a" / "recipe.json" / "page.html")
+        report([tmp_path], tmp_path / "file" / "page.html")
     with pytest.raises(ValueError, match="figures: cannot write"):
-        report([tmp_path], tmp_path / "x.html", figures=tmp_path / "a" / "recipe.json")
+        report([tmp_path], tmp_path / "x.html", figures=tmp_path / "file")
     with pytest.raises(ValueError, match="format: expected html, md, csv, latex, got 'pdf'"):
         report([tmp_path], tmp_path / "x.html", format="pdf")  # type: ignore[arg-type]
