@@ -20,7 +20,7 @@ PACKAGE = Path(onefold.__file__).parent
 
 # From the bottom up. Names on one line do not know each other.
 LAYERS = [
-    ["types", "paper", "terminal", "names", "signatures", "install"],
+    ["types", "paper", "terminal", "names", "signatures", "install", "ending"],
     ["fast"],
     ["metrics"],
     ["models", "data"],

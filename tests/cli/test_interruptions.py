@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from onefold import cli
-from onefold.cli import loading, main, run_train
+from onefold.cli import main, run_train
 from onefold.engine import train_teachers
 
 Capture = pytest.CaptureFixture[str]
 QUICK = ["--network", "mlp", "--epochs", "1", "--optim.warmup-epochs", "0", "--recipe.members", "2"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_outside_of_training_is_answered_too(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
@@ -27,7 +27,7 @@ def test_a_signal_outside_of_training_is_answered_too(
         signal.raise_signal(number)
 
     words, before = ["train", "digits", *QUICK, "--out", str(tmp_path)], signal.getsignal(signal.SIGTERM)
-    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for place in ("onefold.cli.run_train.source_of", "onefold.engine.result.answers_of_all"):
         with monkeypatch.context() as patch:
             patch.setattr(place, interrupted)
@@ -35,7 +35,9 @@ def test_a_signal_outside_of_training_is_answered_too(
         told = capsys.readouterr().err
         assert "onefold: interrupted; run the same command again to resume from the last checkpoint\n" in told
         assert "Traceback" not in told
-    signal.signal(signal.SIGINT, ignored)
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+    signal.signal(signal.SIGINT, ignored[0])
+    signal.signal(signal.SIGHUP, ignored[1])
     assert signal.getsignal(signal.SIGTERM) == before
 
 
@@ -63,13 +65,6 @@ def test_an_interrupted_run_says_how_to_go_on(
     for m in range(2):
         ours, theirs = (folder / f"teacher-{m}" / "model.safetensors" for folder in (tmp_path, teachers))
         assert ours.read_bytes() == theirs.read_bytes()
-
-
-def test_ctrl_c_while_modules_load_ends_the_program_and_is_handled_again_afterwards() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with loading():
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize(

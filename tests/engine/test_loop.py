@@ -278,25 +278,28 @@ def test_the_average_is_what_counts(make_job: Any, tmp_path: Path) -> None:
 
 @pytest.fixture
 def as_in_a_terminal() -> Iterator[None]:
-    """SIGINT acts as usual, also where the tests run in the background of a shell, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """SIGINT and SIGHUP act as usual, also where the tests run in the background of a shell, which ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, before[0])
+    signal.signal(signal.SIGHUP, before[1])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("at", [2, 4, 7, 8])
+@pytest.mark.usefixtures("as_in_a_terminal")
 def test_a_signal_stops_after_the_step_and_the_run_goes_on(
     make_teller: Any, make_job: Any, tmp_path: Path, number: signal.Signals, at: int
 ) -> None:
     job: Job = make_job(ema=0.9, log_every=1)
     undisturbed = conduct(make_job(ema=0.9, log_every=1), RunFolder(tmp_path / "a"), {"r": 1})
-    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = [signal.getsignal(each) for each in every]
     teller = make_teller(at, lambda: signal.raise_signal(number))
     with pytest.raises(Interrupted, match=rf"stopped by {number.name} after step {at} of 8; .*same command") as caught:
         conduct(job, RunFolder(tmp_path / "b"), {"r": 1}, progress=teller)
     assert caught.value.signal == number
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    assert [signal.getsignal(each) for each in every] == handlers
     teller = make_teller()
     result = conduct(job, RunFolder(tmp_path / "b"), {"r": 1}, progress=teller)
     assert teller.messages[0] == f"going on after step {at} of 8"
@@ -314,6 +317,19 @@ def test_a_second_signal_acts_at_once(make_teller: Any, make_job: Any, tmp_path:
         conduct(make_job(log_every=1), RunFolder(tmp_path), progress=make_teller(2, twice))
     with pytest.raises(KeyboardInterrupt):  # and without a folder there is nothing to save
         conduct(make_job(log_every=1), progress=make_teller(2, lambda: signal.raise_signal(signal.SIGINT)))
+
+
+@pytest.mark.usefixtures("as_in_a_terminal")
+def test_a_terminal_may_hang_up_twice_and_nohup_counts(make_teller: Any, make_job: Any, tmp_path: Path) -> None:
+    def twice() -> None:
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+
+    with pytest.raises(Interrupted, match="stopped by SIGHUP after step 2 of 8"):
+        conduct(make_job(log_every=1), RunFolder(tmp_path / "a"), progress=make_teller(2, twice))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert conduct(make_job(log_every=1), RunFolder(tmp_path / "b"), progress=make_teller(2, twice)).metrics
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def test_long_epochs_are_kept_in_the_middle(make_teller: Any, make_job: Any, tmp_path: Path) -> None:

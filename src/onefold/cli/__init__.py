@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import importlib.metadata
 import io
 import os
 import select
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 
@@ -32,10 +29,11 @@ from onefold.cli.requests import (
     Train,
 )
 from onefold.cli.stopping import stoppable
+from onefold.ending import INTERRUPTED, loading
 from onefold.terminal import Speaker, fitted, hush, hushed
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-FAILED, REFUSED, INTERRUPTED, UNHEARD = 1, 2, 130, 141
+FAILED, REFUSED, UNHEARD = 1, 2, 141
 VERSION = ("-V", "--version")
 WIDE = 1000  # width of tables where the output is no terminal: in a file or pipe, lines should not be broken
 
@@ -142,19 +140,6 @@ def tolerate() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-
-
-@contextlib.contextmanager
-def loading() -> Iterator[None]:
-    """Inside, Ctrl-C kills the program: an interrupted import may swallow the exception or leave half a module."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
 
 
 def console() -> Console:

@@ -1,4 +1,4 @@
-"""SIGTERM is handled like Ctrl-C, except in the training loop, which has its own handler."""
+"""SIGTERM and SIGHUP are handled like Ctrl-C, except in the training loop, which has its own handler."""
 
 from __future__ import annotations
 
@@ -9,23 +9,33 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from onefold.ending import hang_up
+
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Inside, SIGTERM ends this process like Ctrl-C does; in forked processes it has its usual effect."""
+    """Inside, SIGTERM and SIGHUP end this process like Ctrl-C does; in forked processes they have their usual effect.
+    SIGHUP stays ignored where it was, as under nohup."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    owner, before = os.getpid(), signal.getsignal(signal.SIGTERM)
+    owner, before = os.getpid(), {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    if before[signal.SIGHUP] is signal.SIG_IGN:
+        del before[signal.SIGHUP]
 
     def stop(number: int, _: FrameType | None) -> None:
         if os.getpid() == owner:
+            if number == signal.SIGHUP:  # a terminal that closes may send it twice
+                signal.signal(number, signal.SIG_IGN)
+                hang_up()
             raise KeyboardInterrupt
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    signal.signal(signal.SIGTERM, stop)
+    for number in before:
+        signal.signal(number, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

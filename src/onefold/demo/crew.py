@@ -75,8 +75,8 @@ class Worker:
             self.thread.start()
         else:
             self.process = context.Process(target=in_process, args=(theirs, os.getpid()), daemon=True)
-            # SIGINT stays blocked in the process: Ctrl-C in a terminal is handled only here, and passed on.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            # Blocked in the process: what a terminal sends to all of them is handled only here, and passed on.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
             self.process.start()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()  # now only the process has that end, so that the connection breaks when it dies

@@ -1,4 +1,4 @@
-"""Turns SIGINT and SIGTERM into a request to stop, which the loop polls between steps."""
+"""Turns SIGINT, SIGTERM and SIGHUP into a request to stop, which the loop polls between steps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
+
+from onefold.ending import STOPPING, hang_up
 
 
 class Interrupted(RuntimeError):
@@ -26,7 +28,8 @@ class Wish:
 
 
 class Listener:
-    """Records the first SIGINT or SIGTERM for all runs in progress; a second one takes its usual effect."""
+    """Records the first SIGINT, SIGTERM or SIGHUP for all runs in progress; a second one takes its usual effect, except
+    SIGHUP, which a terminal that closes may send twice. SIGHUP stays ignored where it was, as under nohup."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -36,7 +39,9 @@ class Listener:
     def enter(self) -> Wish:
         if self.runs == 0:
             self.wish, self.owner = Wish(), os.getpid()
-            self.before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            self.before = {number: signal.getsignal(number) for number in STOPPING}
+            if self.before[signal.SIGHUP] is signal.SIG_IGN:
+                del self.before[signal.SIGHUP]
             for number in self.before:
                 signal.signal(number, self.note)
         self.runs += 1
@@ -51,6 +56,10 @@ class Listener:
     def note(self, number: int, _: FrameType | None) -> None:
         if os.getpid() == self.owner and self.wish.signal is None:
             self.wish.signal = signal.Signals(number)
+            if number == signal.SIGHUP:
+                hang_up()
+        elif number == signal.SIGHUP:
+            return
         elif os.getpid() == self.owner or number == signal.SIGTERM:
             # A second signal, or SIGTERM in a data loader's worker process, which must end. Ctrl-C in a terminal also
             # reaches the workers: they ignore it and go on.
