@@ -173,7 +173,7 @@ def test_a_network_that_cannot_be_traced_is_refused() -> None:
 def test_what_answers_otherwise_is_not_kept(run: Copied, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = run("kd")
     monkeypatch.setattr(agree, "CLOSE", -1.0)
-    with pytest.raises(ValueError, match="nothing is kept"):
+    with pytest.raises(ValueError, match="nothing was written, choose another format"):
         export(path, format)
     assert not (path / "export").exists()
 
@@ -211,7 +211,7 @@ def test_a_card_that_was_edited_stays(run: Copied) -> None:
     notes = export(path, "hub").notes
     assert (folder / "README.md").read_text() == "mine"
     assert (folder / "README.md.new").read_text().startswith("---")
-    assert any("README.md was edited and stays" in note for note in notes)
+    assert any("README.md was edited and was kept" in note for note in notes)
 
 
 def test_a_card_that_nobody_edited_is_that_of_what_was_written_last(run: Copied) -> None:
@@ -240,7 +240,9 @@ def test_a_card_of_an_older_version_is_not_called_edited(run: Copied) -> None:
     config.write_text(json.dumps(older))
     for _ in range(2):
         (note,) = (note for note in export(path, "hub").notes if "README" in note)
-        assert note.startswith("README.md may have been edited, or be of an older version, and stays; the one of what")
+        assert note.startswith(
+            "README.md may have been edited, or be of an older version, and was kept; the model card"
+        )
     (folder / "README.md.new").replace(folder / "README.md")
     assert not any("README" in note for note in export(path, "hub").notes)
     assert (folder / "README.md").read_text() == text

@@ -154,10 +154,10 @@ def test_an_older_run_does_not_record_it(trained: tuple[Path, Path], tmp_path: P
     shutil.rmtree(data)
     written = export(run, "hub")
     folder = written.path
-    assert any("does not say how images were brought to this size" in note for note in written.notes)
+    assert any("does not record how images were brought to this size" in note for note in written.notes)
     assert json.loads((folder / "config.json").read_text())["input"]["preprocessing"] is None
     card = (folder / "README.md").read_text()
-    assert "The run does not say how images were brought to this size" in card
+    assert "The run does not record how images were brought to this size" in card
     assert f"shorter side is {recorded['resize']} pixels" in card
     assert "prepare" not in card
 
@@ -175,7 +175,7 @@ def test_from_python(pixels: bool, tmp_path: Path) -> None:
     assert ("range" in given) == pixels
     card = (folder / "README.md").read_text()
     if not pixels:
-        assert "their values are those of the data it was trained on" in card
+        assert "with values as in the data it was trained on" in card
         return
     names: dict[str, Any] = {"images": x.numpy()}
     exec(compile(card.split("```python\n")[1].split("```")[0], "card", "exec"), names)

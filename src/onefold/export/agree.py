@@ -15,12 +15,14 @@ def check_agreement(expected: Tensor, answer: Callable[[Tensor], Tensor], x: Ten
     """A sentence on how far apart the outputs are; a ValueError if they cannot be those of the same network."""
     found = answer(x)
     if found.shape != expected.shape:
-        raise ValueError(f"{what}: expected answers {list(expected.shape)}, got {list(found.shape)}; nothing is kept")
+        raise ValueError(
+            f"{what}: expected outputs {list(expected.shape)}, got {list(found.shape)}; nothing was written"
+        )
     apart = float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-6))
     if not apart <= CLOSE:
         raise ValueError(
-            f"{what}: its answers are {apart:.1%} of the largest logit from the network's, for the same inputs; "
-            "nothing is kept, so take another format"
+            f"{what}: for the same inputs, its outputs differ from the network's by {apart:.1%} of the largest logit; "
+            "nothing was written, choose another format"
         )
-    how = "with the same bits" if apart == 0 else f"its logits within {apart:.0e} of the largest"
-    return f"{what}, read again, answers {len(x)} inputs as the network does, {how}"
+    how = "bit by bit" if apart == 0 else f"up to {apart:.0e} of the largest logit"
+    return f"{what} was read back and gives the network's outputs for {len(x)} inputs, {how}"

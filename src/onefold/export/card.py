@@ -15,7 +15,7 @@ from onefold.models import ChannelStatistics
 HUB_DATA = {"cifar10": "uoft-cs/cifar10", "cifar100": "uoft-cs/cifar100", "tiny-imagenet": "zh-plus/tiny-imagenet"}
 HUB_DATA |= {"imagenet": "ILSVRC/imagenet-1k", "svhn": "ufldl-stanford/svhn"}
 METRICS = {"acc": "accuracy", "nll": "NLL", "ece": "ECE (15 bins)", "brier": "Brier score"}
-METRICS |= {"cnll": "NLL at the temperature", "cece": "ECE at the temperature"}
+METRICS |= {"cnll": "NLL after temperature scaling", "cece": "ECE after temperature scaling"}
 TAUGHT = {"kd": "KD", "aekd": "AE-KD", "proxy-end2": "Proxy-EnD2", "be": "BatchEnsemble", "latentbe": "LatentBE"}
 
 
@@ -53,12 +53,12 @@ def title(facts: dict[str, Any]) -> str:
 def story(facts: dict[str, Any]) -> str:
     """A sentence that says what the network is."""
     if facts["kind"] == "ensemble":
-        return f"A deep ensemble of {facts['networks']} networks {facts['network']}."
+        return f"A deep ensemble of {facts['networks']} {facts['network']} networks."
     if facts["method"] == "supervised":
-        return f"A network {facts['network']}, trained on labels."
+        return f"A {facts['network']} network, trained on labels."
     perturbed = "" if facts["perturbation"] == "none" else f" with {facts['perturbation']} perturbation"
     what = f"{TAUGHT.get(facts['method'], facts['method'])}{perturbed}"
-    members = f", asked member by member ({facts['networks']})" if facts["networks"] > 1 else ": one ordinary network"
+    members = f", with {facts['networks']} members" if facts["networks"] > 1 else ": one ordinary network"
     return f"An ensemble of {facts['teachers']} networks, distilled into one by {what}{members}."
 
 
@@ -66,7 +66,7 @@ def loading(found: Deployed) -> list[str]:
     """Lines of Python that create the network for these weights."""
     about = found.about
     if "image_size" not in about:  # trained from Python
-        return [f"net = {found.facts['network']}(...)  # as it was made to be trained"]
+        return [f"net = {found.facts['network']}(...)  # with the same arguments as in training"]
     given = (about["classes"], about["statistics"], about["image_size"])
     if not is_own(about["network"]):
         arguments = ", ".join(map(repr, (about["network"], *given)))

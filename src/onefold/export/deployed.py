@@ -70,7 +70,7 @@ def facts_of(run: RunFolder, about: dict[str, Any], network: str, example: Tenso
         "method": about["method"],
         "perturbation": about["perturbation"],
         "teachers": about.get("taught_by", recipe.get("members")) if about["method"] != "supervised" else None,
-        "data": published_data(about.get("data", "data of its own")),
+        "data": published_data(about.get("data", "custom data")),
         "epochs": recipe.get("epochs"),
         "classes": about["classes"],
         "class_names": about.get("class_names"),

@@ -68,10 +68,10 @@ def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[s
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, folder / place)
     if code:
-        notes.append(f"copied into it, to be read before it is published: {', '.join(map(str, code))}")
+        notes.append(f"copied into the folder, to be checked before publishing: {', '.join(map(str, code))}")
     if stays:
         write_aside(folder / NEW, text)
-        notes.append(f"{CARD} {edited} and stays; the one of what was written now is {NEW}: put them together")
+        notes.append(f"{CARD} {edited} and was kept; the model card for the new export is {NEW}: merge the two")
     else:
         write_aside(folder / CARD, text)
         (folder / NEW).unlink(missing_ok=True)

@@ -41,7 +41,7 @@ def in_words(given: dict[str, Any]) -> str:
     if not steps:
         return ""
     if steps["divide_by"] == 1:
-        return "Images are floats, and their values are those of the data it was trained on."
+        return "Images are floats, with values as in the data it was trained on."
     words = [f"converted to {CHANNELS[steps['mode']]}"] if steps["mode"] else []
     if steps["resize"]:
         how = f"{steps['interpolation']}, antialiased"
@@ -59,10 +59,10 @@ def unknown(shape: list[int]) -> str:
     high, wide = shape[-2:]
     side = ResizedCrop(wide).shorter_side
     return (
-        "The run does not say how images were brought to this size: an older version made it, and its data are not "
-        f"there any more. If they had several sizes, each image was scaled so that its shorter side is {side} pixels "
-        f"(bilinear, antialiased) and cropped to the {wide} x {high} pixels at its centre; if they all had this size, "
-        "they were taken as they were. Pixels of 8 bits were divided by 255."
+        "The run does not record how images were brought to this size: it is from an older version of onefold, and its "
+        f"data cannot be read now. If they had several sizes, each image was scaled so that its shorter side is {side} "
+        f"pixels (bilinear, antialiased) and cropped to the {wide} x {high} pixels at its centre; if they all had this "
+        "size, they were used as they were. Pixels of 8 bits were divided by 255."
     )
 
 

@@ -30,7 +30,7 @@ def onnx_bytes(found: Traced, facts: dict[str, Any]) -> tuple[bytes, list[str]]:
     is installed."""
     size = sum(t.numel() * t.element_size() for t in found.program.state_dict.values())
     if size > MOST:
-        raise ValueError(f"format: the weights take {size / 1e9:.1f} GB and an ONNX file holds 2; take torch-export")
+        raise ValueError(f"format: the weights take {size / 1e9:.1f} GB, an ONNX file at most 2; use torch-export")
     with quiet():
         exported = torch.onnx.export(found.program, input_names=[INPUT], output_names=[OUTPUT], verbose=False)
         assert exported is not None
@@ -44,7 +44,7 @@ def onnx_bytes(found: Traced, facts: dict[str, Any]) -> tuple[bytes, list[str]]:
         model.metadata_props.add(key=f"onefold.{name}", value=fact if isinstance(fact, str) else json.dumps(fact))
     content: bytes = model.SerializeToString()
     if importlib.util.find_spec("onnxruntime") is None:
-        return content, [*found.notes, "not compared with the network: onnxruntime is not installed"]
+        return content, [*found.notes, "the ONNX model was not checked, because onnxruntime is not installed"]
     return content, [*found.notes, check_agreement(found.expected, Runtime(content), found.x, "the ONNX model")]
 
 

@@ -41,14 +41,15 @@ def traced(module: nn.Module, example: Tensor, batch: int | None = None) -> Trac
                 return Traced(anonymous(free), example, module(example), notes)
             except Exception as error:  # networks can depend on the batch size in many ways
                 batch = 1
-                notes.append(f"it takes one example at a time, because for batches of any size: {first_line(error)}")
+                why = f"exporting it for any batch size failed: {first_line(error)}"
+                notes.append(f"the program takes one example at a time, because {why}")
         x = example[torch.arange(batch) % len(example)]
         try:
             return Traced(anonymous(torch.export.export(module, (x,))), x, module(x), notes)
         except Exception as error:
             reason = (str(error).strip().split("\n") or [""])[0] or type(error).__name__
             raise ValueError(
-                f"export: the network cannot be traced: {reason[:300]}; take --format safetensors"
+                f"export: the network cannot be traced: {reason[:300]}; use --format safetensors"
             ) from error
 
 

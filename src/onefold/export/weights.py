@@ -13,6 +13,8 @@ from onefold.engine.keeping.pack import pack
 from onefold.export.agree import check_agreement
 from onefold.export.deployed import Deployed
 
+INCLUDED = "onnx and torch-export include these steps"
+
 
 def weights_bytes(found: Deployed) -> tuple[bytes, list[str]]:
     """The file, after loading it into the network and comparing the outputs."""
@@ -22,7 +24,7 @@ def weights_bytes(found: Deployed) -> tuple[bytes, list[str]]:
     again = copy.deepcopy(found.weights)
     again.load_state_dict(safetensors.torch.load(content))
     with torch.no_grad():
-        told = check_agreement(found.weights(found.example), again, found.example, "the file of weights")
+        told = check_agreement(found.weights(found.example), again, found.example, "the weights file")
     return content, [*(note for note in [still_to_do(found)] if note), told]
 
 
@@ -35,15 +37,13 @@ def still_to_do(found: Deployed) -> str:
     if found.ordinary:
         return ""
     temperature = found.facts["temperature"] if found.facts["calibrated"] else None
-    divide = f"; divide by the temperature {temperature:.6g}" if temperature is not None else ""
+    divide = "" if temperature is None else f"divide by the temperature {temperature:.6g}"
+    then = f", take the logarithm, and {divide}" if divide else " and take the logarithm"
     if found.facts["networks"] > 1:
         return (
-            f"these are the weights of {found.facts['networks']} networks that answer together: the prediction is the "
-            f"mean of their softmax, taken in log{divide}; onnx and torch-export have that inside"
+            f"these are the weights of {found.facts['networks']} networks; to predict, average their softmax "
+            f"outputs{then}; {INCLUDED}"
         )
     if found.facts["method"] == "proxy-end2":
-        return (
-            "the prediction is the mean of a Dirichlet, (e^z + 1) / sum (e^z + 1), taken in log"
-            f"{divide}; onnx and torch-export have that inside"
-        )
-    return f"the network does not end in a linear layer that could hold the temperature{divide or '; it has none'}"
+        return f"to predict, compute the mean of a Dirichlet, (e^z + 1) / sum (e^z + 1){then}; {INCLUDED}"
+    return f"the network does not end in a linear layer that could include the temperature; {divide or 'it has none'}"
