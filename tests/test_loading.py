@@ -220,5 +220,5 @@ def test_mistakes(tmp_path: Path) -> None:
         onefold.load(tmp_path, example=torch.zeros(2, 6))
     with pytest.raises(ValueError, match=r"^example: expected a batch of at least one input, got shape \[0, 6\]"):
         onefold.load(tmp_path, net=nn.Linear(6, 2), example=torch.zeros(0, 6))
-    with pytest.raises(ValueError, match="is not a finished run"):
+    with pytest.raises(ValueError, match="is not a run folder; give"):
         onefold.load(tmp_path)

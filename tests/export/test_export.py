@@ -121,8 +121,51 @@ def test_weights_that_are_not_the_whole_answer_say_what_is_missing(run: Copied, 
     written = export(path, "safetensors")
     (told,) = (note for note in written.notes if words in note)
     assert f"divide by the temperature {fitted(path):.6g}" in told
+    assert written.notes[0].startswith("not calibrated: weights alone cannot hold the temperature")
+    assert not any(note.startswith("calibrated") for note in written.notes)
     with safetensors.safe_open(written.path, "pt") as file:
-        assert not json.loads(file.metadata()["onefold"])["calibrated"]
+        facts = json.loads(file.metadata()["onefold"])
+    assert not facts["calibrated"]
+    assert facts["temperature"] == pytest.approx(fitted(path))
+    assert words in facts["output"]
+
+
+@pytest.mark.parametrize("name", ["be", "latentbe"])
+def test_a_hub_folder_says_what_is_calibrated_in_it(
+    run: Copied, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run(name)
+    written = export(path, "hub")
+    config = json.loads((written.path / "config.json").read_text())
+    alone = "" if name == "latentbe" else ", as a program; the weights alone are not"
+    assert written.notes[0].endswith(f"of the validation split{alone}")
+    assert config["calibrated"]
+    assert ("weights" in config) == (name == "be")
+    assert "calibrated with the temperature" in (written.path / "README.md").read_text()
+    with safetensors.safe_open(written.path / "model.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["onefold"])["calibrated"] == (name == "latentbe")
+    if name == "latentbe":
+        return
+    assert not config["weights"]["calibrated"]
+
+    def fail(*_: object) -> None:
+        raise ValueError("cannot be traced")
+
+    monkeypatch.setattr("onefold.export.hub.traced", fail)
+    folder = export(path, "hub", tmp_path / "without").path
+    assert not json.loads((folder / "config.json").read_text())["calibrated"]
+    assert "it is not calibrated" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_without_temperature_it_has_another_name(run: Copied, format: str) -> None:
+    path = run("kd")
+    first = export(path, format).path
+    content = {file: file.read_bytes() for file in (first.rglob("*") if first.is_dir() else [first])}
+    second = export(path, format, calibrated=False).path
+    assert (second.parent, second.suffix) == (first.parent, first.suffix)
+    assert second.stem == f"{first.stem}-uncalibrated"
+    assert {file: file.read_bytes() for file in content} == content
 
 
 def test_as_it_was_trained(run: Copied, tmp_path: Path) -> None:
@@ -218,7 +261,9 @@ def test_a_card_that_nobody_edited_is_that_of_what_was_written_last(run: Copied)
     path = run("kd")
     folder = export(path, "hub").path
     first = (folder / "README.md").read_text()
-    assert not export(path, "hub", calibrated=False).notes or "edited" not in str(export(path, "hub").notes)
+    export(path, "hub", folder, calibrated=False)
+    assert (folder / "README.md").read_text() != first
+    assert "edited" not in str(export(path, "hub").notes)
     assert (folder / "README.md").read_text() == first  # with its temperature again
     (folder / "README.md").write_text("mine")
     export(path, "hub")
@@ -226,7 +271,7 @@ def test_a_card_that_nobody_edited_is_that_of_what_was_written_last(run: Copied)
     export(path, "hub")
     assert not (folder / "README.md.new").exists()
     (folder / "config.json").write_text("[]")
-    export(path, "hub", calibrated=False)
+    export(path, "hub", folder, calibrated=False)
     assert (folder / "README.md.new").exists()
 
 
@@ -339,6 +384,9 @@ def test_without_validation_there_is_no_temperature(tmp_path: Path) -> None:
     [
         (["nowhere", "--format", "onnx"], "nowhere: there is no such folder"),
         (["RUN", "--format", "onnx", "--batch", "0"], "batch: expected at least 1, got 0"),
+        (["RUN", "--format", "safetensors", "--batch", "4"], "batch: expected none with safetensors"),
+        ([".", "--format", "onnx"], ". is not a run folder, but holds some; give one of them: kd, teachers"),
+        (["empty", "--format", "onnx"], "empty is not a run folder; give the folder of a run, or of teachers"),
         (["RUN", "--format", "onnx", "--out", "."], "is a folder; name a file in it, such as model.onnx"),
         (["RUN", "--format", "hub", "--out", "file"], "file is a file; name a folder"),
         (["RUN", "--format", "tflite"], "expected safetensors, onnx, torch-export or hub, got 'tflite'"),
@@ -349,8 +397,10 @@ def test_what_makes_no_sense_is_refused(
     run: Copied, words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run("kd")
+    run("teachers")
     monkeypatch.chdir(path.parent)
     Path("file").write_text("")
+    Path("empty").mkdir()
     assert main(["export", *(word.replace("RUN", "kd") for word in words)]) == 2
     assert told in capsys.readouterr().err
     assert not (path / "export").exists()
@@ -412,4 +462,4 @@ def test_teachers_without_a_test_split_are_calibrated(tmp_path: Path) -> None:
         onefold.distill(
             None, net, (x, y), val=(x, y), method="supervised", epochs=1, seed=m, out=folder, progress=False
         )
-    assert "calibrated with the temperature" in about_temperature(deployed(tmp_path, own=Own(net, x)))
+    assert "calibrated with the temperature" in about_temperature(deployed(tmp_path, own=Own(net, x)), "onnx")

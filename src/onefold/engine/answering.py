@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from onefold.data.split import first_few
 from onefold.engine.measure.subject import is_teachers
 from onefold.engine.networks.named import found_at, standardized
 from onefold.engine.networks.own_arguments import example_of
@@ -57,6 +59,7 @@ def answering(folder: Path | str, call: str, given: str = "", own: Own | None = 
     if not path.is_dir():
         raise ValueError(f"{folder}: there is no such folder; give the folder of a run, or of teachers")
     runs = teacher_runs(path) if is_teachers(path) else [RunFolder(path)]
+    check_started(path, runs)
     for run in runs:
         check_own(run, call, own.net)
     about = found_at(runs[0].about, given)
@@ -72,6 +75,17 @@ def answering(folder: Path | str, call: str, given: str = "", own: Own | None = 
     # For a single network, its own logits already have the same softmax.
     one = served.predict is log_mean_probabilities and not isinstance(served.network, Ensemble)
     return Answering(runs, served.network, None if one else served.predict, example, about)
+
+
+def check_started(path: Path, runs: Sequence[RunFolder]) -> None:
+    """Refuses a folder that is none of a run, naming the runs in it."""
+    if runs[0].started or runs[0].finished:
+        return
+    inside = {file.parent for file in path.rglob("recipe.json")}
+    near = sorted({run.parent if run.match("teacher-*") and is_teachers(run.parent) else run for run in inside})
+    if not near:
+        raise ValueError(f"{path} is not a run folder; give the folder of a run, or of teachers")
+    raise ValueError(f"{path} is not a run folder, but holds some; give one of them: {first_few(near)}")
 
 
 def check_own(run: RunFolder, call: str, own: nn.Module | None) -> None:

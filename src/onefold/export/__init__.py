@@ -55,9 +55,9 @@ def export(
     Args:
         format: safetensors (weights under the network's own keys), onnx, torch-export (a program that does not need the
             network's source), or hub (a folder with a model card).
-        out: the file to write, or with hub the folder; by default in RUN/export.
+        out: the file to write, or with hub the folder; by default in RUN/export, under another name if not calibrated.
         calibrated: make the run's temperature, if it has one, a part of the network.
-        batch: fixed batch size that the exported program takes; by default any.
+        batch: fixed batch size that the exported program takes; by default any. Not with safetensors.
         network: FILE.py:NAME, if the file of your own network has moved since training.
         net, example: for a run that was trained from Python, whose folder has only the weights: a network of the same
             architecture, and inputs `[B, ...]`.
@@ -67,14 +67,16 @@ def export(
         raise ValueError(f"format: expected {', '.join(FORMATS)}, got {format!r}")
     if batch is not None and batch < 1:
         raise ValueError(f"batch: expected at least 1, got {batch}")
-    path = Path(run).expanduser() / "export" / PLACES[format] if out is None else Path(out).expanduser()
+    if batch is not None and format == "safetensors":
+        raise ValueError(f"batch: expected none with safetensors, which holds weights and no program, got {batch}")
+    path = default_place(Path(run).expanduser(), format, calibrated) if out is None else Path(out).expanduser()
     if format == "onnx":
         check_onnx()
     check_place(path, format)
     if (net is None) != (example is None):
         raise ValueError("net, example: expected both, a network and inputs that it takes, or neither")
     found = deployed(run, calibrated, network, Own(net, example, method))
-    notes = [about_temperature(found)]
+    notes = [about_temperature(found, format)]
     if found.facts["input"]["preprocessing"] is None:
         notes.append(in_words(found.facts["input"]))
     if format == "hub":
@@ -85,6 +87,11 @@ def export(
     return Exported(path, notes + told)
 
 
+def default_place(run: Path, format: str, calibrated: bool) -> Path:
+    place = Path(PLACES[format])
+    return run / "export" / (place if calibrated else place.with_stem(f"{place.stem}-uncalibrated"))
+
+
 def check_place(path: Path, format: str) -> None:
     if format == "hub":
         return check_hub(path)
@@ -93,12 +100,16 @@ def check_place(path: Path, format: str) -> None:
     return check_file(path, kind=format)
 
 
-def about_temperature(found: Deployed) -> str:
-    if found.facts["calibrated"]:
-        return f"calibrated with the temperature {found.facts['temperature']:.4g} of the validation split"
+def about_temperature(found: Deployed, format: str) -> str:
     if found.facts["temperature"] is None:
         return "not calibrated: the run has no temperature, because there was no validation split"
-    return f"not calibrated, as asked; the run's temperature is {found.facts['temperature']:.4g}"
+    temperature = f"{found.facts['temperature']:.4g}"
+    if not found.facts["calibrated"]:
+        return f"not calibrated, as asked; the run's temperature is {temperature}"
+    if format == "safetensors" and not found.ordinary:
+        return f"not calibrated: weights alone cannot hold the temperature {temperature} of the validation split"
+    alone = "" if found.ordinary or format != "hub" else ", as a program; the weights alone are not"
+    return f"calibrated with the temperature {temperature} of the validation split{alone}"
 
 
 WRITERS: dict[str, Callable[[Deployed, int | None], tuple[bytes, list[str]]]] = {

@@ -19,7 +19,7 @@ METRICS |= {"cnll": "NLL after temperature scaling", "cece": "ECE after temperat
 TAUGHT = {"kd": "KD", "aekd": "AE-KD", "proxy-end2": "Proxy-EnD2", "be": "BatchEnsemble", "latentbe": "LatentBE"}
 
 
-def card(found: Deployed, to_do: str, program: bool, code: list[str]) -> str:
+def card(found: Deployed, facts: dict[str, Any], to_do: str, program: bool, code: list[str]) -> str:
     import jinja2  # imported only where it is used
 
     environment = jinja2.Environment(
@@ -29,7 +29,6 @@ def card(found: Deployed, to_do: str, program: bool, code: list[str]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    facts = found.facts
     return environment.get_template("card.md.j2").render(
         facts=facts,
         name=title(facts),

@@ -54,14 +54,15 @@ def write_hub(found: Deployed, folder: Path, batch: int | None = None) -> list[s
     except ValueError as error:  # some networks cannot be traced; the folder is useful without a program
         notes.append(f"there is no {PROGRAM}: {error}")
     code = own_code(found)
-    text = card(found, still_to_do(found), PROGRAM in files, [str(name) for name in code]).encode()
+    facts = found.facts if PROGRAM in files else header_of(found)
+    text = card(found, facts, still_to_do(found), PROGRAM in files, [str(name) for name in code]).encode()
     copied = {place: file for place, file in code.items() if not is_copy(folder / place, file)}
     check_replaced(folder, copied)
     folder.mkdir(parents=True, exist_ok=True)
     edited = edits(folder)
     stays = bool(edited) and (folder / CARD).read_bytes() != text
     mark = {} if stays and edited == MAYBE else {MARK: of_card(text)}  # without one, nothing is claimed next time
-    files[CONFIG] = (json.dumps(config(found) | mark, indent=2) + "\n").encode()
+    files[CONFIG] = (json.dumps(config(found, facts) | mark, indent=2) + "\n").encode()
     for name, content in files.items():
         write_aside(folder / name, content)
     for place, file in copied.items():
@@ -105,11 +106,14 @@ def written_config(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def config(found: Deployed) -> dict[str, Any]:
-    """config.json: the facts, and the classes in the form that hubs expect."""
-    names = found.facts["class_names"] or [str(k) for k in range(found.facts["classes"])]
+def config(found: Deployed, facts: dict[str, Any]) -> dict[str, Any]:
+    """config.json: the facts, and the classes in the form that hubs expect; `weights` has what differs for the weights
+    alone from what holds for the program."""
+    names = facts["class_names"] or [str(k) for k in range(facts["classes"])]
     labels = {"id2label": dict(enumerate(names)), "label2id": {name: k for k, name in enumerate(names)}}
-    return {"library_name": "onefold", "architectures": [type(found.weights).__name__]} | labels | header_of(found)
+    alone = {name: value for name, value in header_of(found).items() if value != facts[name]}
+    known = {"library_name": "onefold", "architectures": [type(found.weights).__name__]} | labels | facts
+    return known | ({"weights": alone} if alone else {})
 
 
 def own_code(found: Deployed) -> dict[Path, Path]:

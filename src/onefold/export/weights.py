@@ -29,7 +29,8 @@ def weights_bytes(found: Deployed) -> tuple[bytes, list[str]]:
 
 
 def header_of(found: Deployed) -> dict[str, Any]:
-    return found.facts | {"calibrated": found.facts["calibrated"] and found.ordinary}
+    """The facts about the weights alone."""
+    return found.facts if found.ordinary else found.facts | {"calibrated": False, "output": still_to_do(found)}
 
 
 def still_to_do(found: Deployed) -> str:
