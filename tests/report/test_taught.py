@@ -124,7 +124,7 @@ def test_a_student_is_compared_with_its_teachers(tmp_path: Path, write: WriteRun
     run = write(tmp_path / "student", dataclasses.replace(KD, members=2), 0, measured=False)
     for epochs, told in (
         (5, "KD is better than the ensemble of 2"),
-        (KD.epochs, "KD is worse than a single network in cNLL"),
+        (KD.epochs, "KD is worse than a single network in accuracy, NLL and cNLL"),
     ):
         write_student(run, Student(0, A, "t", epochs))
         page, _ = report([tmp_path], tmp_path / "report.md", format="md")

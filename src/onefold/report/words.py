@@ -15,6 +15,8 @@ from onefold.report.table import Row, Section
 NEAR = 2.0  # in the paper's standard deviations
 SEEN = 1e-4  # the last digit that is shown: of a smaller gain, no percentages are given
 NAMES = {"cnll": "cNLL", "nll": "NLL", "acc": "accuracy"}
+ORDER = ["accuracy", "NLL", "cNLL"]
+ALIKE = 0.25  # of the cost in passes: measured times that differ by more are told instead
 
 
 def sentences(section: Section, grids: list[Grid]) -> list[str]:
@@ -103,19 +105,19 @@ def kept(student: Row, ensemble: Row, single: Row) -> str:
         else:
             parts.append(f"{100 * value:.0f}% of the {NAMES[key]} gain")
     if "cnll" in shares and mean(student, "nll") - mean(single, "nll") >= SEEN:
-        worse.append("NLL without temperature scaling")
+        worse.append(NAMES["nll"])
     said = []
     if parts:
         said.append(f"keeps {' and '.join(parts)} that the {ensemble.label} has over a single network")
     if better:
-        said.append(f"is better than the {ensemble.label} in {' and '.join(better)}")
+        said.append(f"is better than the {ensemble.label} in {listed(better)}")
     if worse:
-        said.append(f"is worse than a single network in {' and '.join(worse)}")
+        said.append(f"is worse than a single network in {listed(worse)}")
     numbers = shown(student) + times(student, ensemble)
     told = f"{student.label} {', and '.join(said)}, at {cost(student, ensemble)} ({numbers})."
     if nothing:
         told = told if said else f"{student.label}: {numbers}."
-        told += f" The {ensemble.label} is no better than a single network in {' and '.join(nothing)}, so there is "
+        told += f" The {ensemble.label} is no better than a single network in {listed(nothing)}, so there is "
         told += "no gain to keep."
     return told
 
@@ -131,9 +133,18 @@ def likelihood(*rows: Row) -> str:
     return "cnll" if all(row.mean("cnll") is not None for row in rows) else "nll"
 
 
+def listed(names: list[str]) -> str:
+    *others, last = sorted(names, key=ORDER.index)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def cost(student: Row, ensemble: Row) -> str:
-    """The cost of a prediction relative to the ensemble, in passes."""
+    """The cost of a prediction relative to the ensemble: in passes, or in time if that was measured and differs."""
     share = Fraction(student.first.passes, ensemble.first.passes)
+    ours, theirs = milliseconds(student), milliseconds(ensemble)
+    if ours is not None and theirs is not None and abs(ours / theirs / share - 1) > ALIKE:
+        ratio = ours / theirs
+        return f"{ratio:.1f} times the ensemble's time" if ratio > 1 else f"{100 * ratio:.0f}% of the ensemble's time"
     return "the ensemble's full cost" if share == 1 else f"{share} of the cost"
 
 
