@@ -29,7 +29,7 @@ def test_the_next_command_keeps_what_was_changed(tmp_path: Path, capsys: Capture
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("next: ")]
     program, *rest = shlex.split(line.removeprefix("next: "))
     assert program == "onefold"
-    beside = ["--out", str(tmp_path / "student")]  # as its teachers' folder was named
+    beside = ["--out", str(tmp_path / "two words-student")]  # as its teachers' folder was named
     again, given = parse(rest), parse(["distill", "digits", "--teachers", str(folder), *beside, *words])
     assert again == given
 

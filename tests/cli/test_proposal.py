@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from onefold.cli import main
+from onefold.cli.proposal import beside
 
 Capture = pytest.CaptureFixture[str]
 Refused = Callable[[Sequence[str]], str]
@@ -21,13 +22,23 @@ def proposed(told: str) -> list[str]:
     return shlex.split(line)[2:]
 
 
-@pytest.mark.parametrize(("teachers", "student"), [("teachers", "student"), ("student", "distilled")])
+@pytest.mark.parametrize(("teachers", "student"), [("teachers", "student"), ("a", "a-student")])
 def test_the_student_gets_a_folder_next_to_its_teachers(
     teachers: str, student: str, tmp_path: Path, capsys: Capture
 ) -> None:
     assert main(["train", "digits", *QUICK, "--out", str(tmp_path / teachers)]) == 0
     assert main(proposed(capsys.readouterr().err)) == 0
     assert (tmp_path / student / "result.json").exists()
+
+
+def test_the_students_of_two_folders_do_not_get_the_same_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert beside(Path("runs/a")) == Path("runs/a-student")
+    assert beside(Path("runs/b")) == Path("runs/b-student")
+    assert beside(Path("runs/student")) == Path("runs/student-student")
+    assert beside(Path("runs/b/teachers")) == Path("runs/b/student")
+    assert beside(Path()) == tmp_path / "here-student"
 
 
 def test_images_that_were_normalised_get_a_student_without_perturbation(

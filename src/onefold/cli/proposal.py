@@ -22,10 +22,15 @@ def propose_student(request: Train, recipe: Recipe, folder: Path, source: Source
     elif perturbation != "none" and source is not None and beyond_pixels(source.train) is not None:
         say(f"the student gets no perturbation: '{perturbation}' needs uint8 images or floats in [0, 1]")
         recipe = without_perturbation(recipe)
-    beside = folder.parent / ("student" if folder.name != "student" else "distilled")  # not the teachers' own folder
-    student = ["--out", str(beside)] if request.out else []
+    student = ["--out", str(beside(folder))] if request.out else []
     words = ["onefold", "distill", request.recipe, "--teachers", str(folder), *student]
     propose([*words, *changed(request.recipe, recipe, without=untaken(request.recipe, recipe))])
+
+
+def beside(folder: Path) -> Path:
+    """Where to put the student of the teachers in a folder: next to them, under a name that tells whose it is."""
+    folder = folder.resolve() if folder.name in ("", "..") else folder
+    return folder.parent / ("student" if folder.name == "teachers" else f"{folder.name}-student")
 
 
 def without_perturbation(recipe: Recipe) -> Recipe:
