@@ -61,7 +61,8 @@ def teachers_rows(folder: str, path: Path) -> list[tuple[str, dict[str, float]]]
     names = [teacher.name for teacher in teacher_folders(path)]
     missing = next((name for name in map("teacher-{}".format, range(len(names))) if name not in names), None)
     if missing is not None:
-        say(f"{folder} has no {missing}, so its row is the ensemble of only {', '.join(names)}")
+        there = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+        say(f"{folder}: {missing} is missing; the row covers only {there}")
         return [(folder, metrics)]
     try:
         rows = members(path)
