@@ -368,7 +368,7 @@ def test_mistakes_are_found_before_any_training(changes: dict[str, Any], match: 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_no_cuda_where_asked() -> None:
-    with pytest.raises(ValueError, match="device: expected a device that is here, got 'cuda' and no CUDA; use 'cpu'"):
+    with pytest.raises(ValueError, match="device: 'cuda' was requested, but CUDA is not available here; use 'cpu'"):
         short(teachers(), net(), data(50), device="cuda")
 
 

@@ -170,7 +170,7 @@ def test_teachers_without_the_first_are_not_called_so(tmp_path: Path, capsys: Ca
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "some")]) == 0
     told = capsys.readouterr()
-    assert f"{tmp_path}/some has no teacher-0, so its row is the ensemble of only teacher-1, teacher-2" in told.err
+    assert f"{tmp_path}/some: teacher-0 is missing; the row covers only teacher-1 and teacher-2\n" in told.err
     assert "DE-" not in told.out
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0
     assert f"{tmp_path}/some: no ensemble: teacher-0 is missing\n" in capsys.readouterr().err

@@ -126,7 +126,8 @@ def test_a_mistake_is_answered_in_one_sentence(words: list[str], sentence: str, 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_cuda_where_asked(refused: Refused) -> None:
-    assert "no CUDA; use 'cpu' or 'auto'" in refused(["train", "digits", "--device", "cuda"])
+    said = "device: 'cuda' was requested, but CUDA is not available here; use 'cpu' or 'auto'"
+    assert refused(["train", "digits", "--device", "cuda"]) == said
 
 
 def test_missing_data_say_how_to_get_them(tmp_path: Path, refused: Refused) -> None:

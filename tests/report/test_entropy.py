@@ -64,6 +64,7 @@ def test_histograms_share_their_axis(drawn: dict[str, Picture]) -> None:
     assert len({axes_of(panel).get_ylim() for panel in picture.panels}) == 1
     assert [panel.under.partition(",")[0] for panel in picture.panels] == ["svhn"] * 3 + ["lsun"] * 3
     assert all("AUROC 0.9" in panel.under for panel in picture.panels)
+    assert picture.caption.endswith("in each bin, on a logarithmic axis. AUROC is that of the entropy.")  # of any data
 
 
 def test_without_the_default_the_best_student_is_shown(section: Section) -> None:

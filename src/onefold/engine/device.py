@@ -23,7 +23,7 @@ def device_named(name: str | torch.device) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"device: expected auto, cpu, cuda or cuda:N, got {name!r}")
     if device.type == "cuda" and not cuda:
-        raise ValueError(f"device: expected a device that is here, got {name!r} and no CUDA; use 'cpu' or 'auto'")
+        raise ValueError(f"device: {name!r} was requested, but CUDA is not available here; use 'cpu' or 'auto'")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"device: expected one of the {torch.cuda.device_count()} CUDA devices here, got {name!r}")
     return device

@@ -59,7 +59,7 @@ def as_shown(number: int, section: Section, grids: Sequence[Grid], sentences: Se
         "default": [row.label for row in section.rows if row.first.is_default],
         "pictures": (pictures[:MAIN], pictures[MAIN:]),
         "missing": lacking,
-        "contents": contents + ([(f"{place}-missing", "What could not be shown")] if lacking else []),
+        "contents": contents + ([(f"{place}-missing", "Not measured yet")] if lacking else []),
         "recipe": recipe_of(section),
         "environments": environments(section),
         "origins": [origin for row in section.rows for origin in origins(row)],

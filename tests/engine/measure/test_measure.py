@@ -341,7 +341,7 @@ def test_nobody_is_warned_of_an_average_that_is_not_served(run: Copied, monkeypa
 
 
 def test_what_has_no_members(run: Copied) -> None:
-    for name, why in (("kd", "method 'kd', whose student has no members"), ("teachers", "holds teachers")):
+    for name, why in (("kd", "method 'kd', whose student has no members"), ("teachers", "teachers share no weights")):
         subject, data = measured(run(name))
         for told in (health(subject, data, Quiet()), subspace(subject, data, 10, Quiet())):
             assert told is not None

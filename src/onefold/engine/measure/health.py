@@ -17,7 +17,7 @@ IMAGES = 50_000  # training images for BatchNorm statistics
 def health(subject: Subject, data: RunData, progress: Counting) -> str | None:
     """Runs and stores the check, which replaces the one on the validation split from the end of training."""
     if subject.student is None:
-        return f"health: {subject.no_members}, so that there is nothing to average"
+        return f"health: {subject.no_members}, so there is nothing to average"
     store = subject.main.store
     stored = store.stored(NAME)
     if stored is not None and stored.get("split") == SPLIT:

@@ -110,7 +110,7 @@ def targets_of(path: Path, teachers: int | None = None) -> list[Target]:
 def teachers_of(folder: Folder, device: torch.device) -> Subject:
     path, runs = folder.path, teacher_runs(folder.path, folder.teachers)
     teachers = Teachers(load_networks(runs, given=folder.network)).to(device).eval()
-    why = f"{path} holds teachers, which share no weights"
+    why = f"{path}: teachers share no weights"
     recipe, about = from_dict(runs[0].recipe), runs[0].about
     return Subject(path, recipe, about, runs, teachers, None, why, teachers_targets(path, runs), device, folder.network)
 

@@ -27,7 +27,7 @@ Point = dict[str, float | None]
 def subspace(subject: Subject, data: RunData, images: int, progress: Counting) -> str | None:
     """Measures the points that are not stored yet; returns a message if the student has no members."""
     if subject.student is None:
-        return f"subspace: {subject.no_members}, between which there would be a line"
+        return f"subspace: {subject.no_members}, so there is no line between members to measure"
     student, store = subject.student, subject.main.store
     about: dict[str, Any] = {"images": images, "statistics": "augmented"}
     if (stored := store.stored(NAME)) is not None and about.items() <= stored.items():

@@ -62,7 +62,7 @@ def histograms(section: Section, names: Sequence[str], inside: str) -> Picture:
             panels.append(Panel(row.label, words, functools.partial(draw, *found), under=under))
     caption = (
         f"Predictive entropy of {inside} (in) and of out-of-distribution images (out): the share of the images in each "
-        "bin, on a logarithmic axis, because most images are in the first bin. AUROC is that of the entropy."
+        "bin, on a logarithmic axis. AUROC is that of the entropy."
     )
     legend = (("in", INSIDE), ("out", OUTSIDE))
     title = "Histograms of the predictive entropy"
