@@ -207,3 +207,50 @@ def test_refused(flags: list[str], sentence: str, runs: tuple[Path, Path], capsy
     capsys.readouterr()
     assert main(["evaluate", str(runs[1]), *flags]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_what_failed_now_is_not_shown_from_earlier(
+    runs: tuple[Path, Path], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("onefold.data.corrupt"), "CORRUPTIONS", ("fog",))
+    monkeypatch.setattr(importlib.import_module("onefold.data.corrupt"), "EXTRA", ())
+    monkeypatch.setattr(corruption, "SEVERITIES", (1,))
+    student = Path(shutil.copytree(runs[1], tmp_path / "student"))
+    np.savez(tmp_path / "noise.npz", x=np.random.default_rng(0).integers(0, 256, (30, 9, 9, 3), dtype=np.uint8))
+    words = ["evaluate", str(student), "--device", "cpu"]
+    assert main([*words, "--corruptions", "--costs", "--ood", f"noise=npz:{tmp_path}/noise.npz"]) == 0
+    capsys.readouterr()
+    (tmp_path / "nothing").mkdir()
+    assert main([*words, "--corrupted", str(tmp_path / "nothing"), "--costs"]) == 2
+    told = capsys.readouterr().out
+    assert "Corrupted test images" not in told
+    assert "Run time" in told  # is there already
+    assert main([*words, "--ood", "noise=folder:/no/where"]) == 2
+    assert "Out of distribution" not in capsys.readouterr().out
+    assert main([*words, "--ood", "gone=folder:/no/where", "--ood", f"noise=npz:{tmp_path}/noise.npz"]) == 2
+    told = capsys.readouterr().out
+    assert "LatentBE + TDiv-SDiv: noise" in told
+    assert "gone" not in told
+
+
+def test_weights_that_are_gone(runs: tuple[Path, Path], tmp_path: Path, capsys: Capture) -> None:
+    student = Path(shutil.copytree(runs[1], tmp_path / "student"))
+    assert main(["evaluate", str(student), "--costs", "--device", "cpu"]) == 0
+    (student / "model.safetensors").unlink()
+    capsys.readouterr()
+    assert main(["evaluate", str(student), "--costs", "--device", "cpu"]) == 2
+    told = capsys.readouterr()
+    assert f"{student}/model.safetensors is gone, and with it the network's weights" in told.err
+    assert "Errno" not in told.err
+    assert "time" not in told.out.lower()
+
+
+def test_one_reason_for_many_runs_is_told_once(runs: tuple[Path, Path], tmp_path: Path, capsys: Capture) -> None:
+    for k in range(5):
+        shutil.copytree(runs[1], tmp_path / "runs" / f"student-{k}")
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "runs"), "--ood", "lsun=folder:/no/where", "--device", "cpu"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("expected a folder of images") == 1
+    assert f"out of distribution of {tmp_path}/runs/student-0, " in told
+    assert "and 2 more: lsun cannot be measured" in told

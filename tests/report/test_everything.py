@@ -18,6 +18,9 @@ import pytest
 import torch
 
 import onefold
+from onefold.cli.arguments import parse
+from onefold.cli.requests import Evaluate
+from onefold.cli.run_measure import wanted_of
 from onefold.paper import found
 from onefold.recipe import DistillRecipe
 from onefold.recipes import cifar10, cifar100, digits
@@ -234,6 +237,15 @@ def test_what_is_missing_comes_with_its_command(section: Section, tmp_path: Path
     page, _ = report([tmp_path], tmp_path / "r.html")
     assert "-missing\">Not measured yet</h3>" in page.read_text()
     assert all("..." not in entry.command for entry in lacking.values())
+    (others,) = [entry.command for entry in lacking.values() if "--ood" in entry.command]
+    (spec,) = wanted_of(evaluate_asked(others)).ood.values()
+    assert spec == "folder:PATH"  # which needs no download
+
+
+def evaluate_asked(command: str) -> Evaluate:
+    request = parse(command.split()[1:])
+    assert isinstance(request, Evaluate)
+    return request
 
 
 def test_its_command_has_all_folders_or_the_one_that_holds_them() -> None:

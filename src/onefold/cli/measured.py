@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from onefold.cli.tables import deviations, grid_table
 from onefold.engine.measure.measure import Wanted
-from onefold.report import Grid, Row, Section, collect, grids, sections
+from onefold.engine.measure.progress import Failure
+from onefold.report import Answers, Grid, Row, Section, collect, grids, sections
 from onefold.report.grid import Number, number
 from onefold.report.grids import SPLITS, checks_of
-from onefold.report.measurements import Subspace
+from onefold.report.measurements import Measurements, Subspace
 from onefold.terminal import say
 
 AUROC = "AUROC"
+# The fields of a run's measurements, by the names of the measurements.
+FIELDS = {"corruption": "corruption", "costs": "costs", "health": "health", "subspace": "subspace"}
+FIELDS |= {"out of distribution": "ood"}
 PLACES = {0.0: "at one member", 0.5: "halfway", 1.0: "at the other"}  # on the line through two members
 
 
-def show_measured(folders: Sequence[Path], wanted: Wanted, out: Console) -> None:
-    """Prints the measurements that were asked for, if they are there, and the verdict of the health check."""
+def show_measured(
+    folders: Sequence[Path],
+    wanted: Wanted,
+    out: Console,
+    failed: Sequence[Failure] = (),
+    refused: Collection[Path] = (),
+) -> None:
+    """Prints the measurements that were asked for, and the verdict of the health check. What failed now is not shown,
+    even if there is an earlier result."""
     answers, notes = collect(folders)
-    found = sections(answers)
+    found = sections([without(answer, failed, refused) for answer in answers])
+    left = [folder for folder in folders if folder not in refused]
+    ended = {what for what in FIELDS if not {*left} - {one.path for one in failed if one.what == what and not one.part}}
     for section in found:
-        tables = list(asked(section, wanted))
+        tables = list(asked(section, wanted, ended))
         for grid in tables:
             out.print(grid_table(grid, out.width, section.title if len(found) > 1 else ""))
         if any(cell.spread for grid in tables for _, numbers in grid.rows for cell in numbers):
             say(deviations(section))
-        if wanted.health or wanted.everything:
+        if (wanted.health or wanted.everything) and "health" not in ended:
             for sentence in verdicts(section):
                 say(sentence)
     if not found:
@@ -37,15 +52,34 @@ def show_measured(folders: Sequence[Path], wanted: Wanted, out: Console) -> None
             say(note)
 
 
-def asked(section: Section, wanted: Wanted) -> Iterator[Grid]:
-    """The report's tables of the measurements that were asked for, without the large ones."""
+def without(answer: Answers, failed: Sequence[Failure], refused: Collection[Path]) -> Answers:
+    """The answers without the measurements that failed; those of a folder of teachers are also of each teacher."""
+
+    def is_in(folder: Path) -> bool:
+        return any(folder.resolve() in (path, path.parent) for path in answer.paths)
+
+    kept = Measurements() if any(is_in(folder) for folder in refused) else answer.measurements
+    for one in failed:
+        if is_in(one.path) and not one.part:
+            gone: dict[str, Any] = {FIELDS[one.what]: None}
+            kept = dataclasses.replace(kept, **gone)
+        elif is_in(one.path) and kept.ood is not None:
+            sets = tuple(each for each in kept.ood.sets if each.name != one.part)
+            kept = dataclasses.replace(kept, ood=dataclasses.replace(kept.ood, sets=sets))
+    return dataclasses.replace(answer, measurements=kept)
+
+
+def asked(section: Section, wanted: Wanted, ended: Collection[str] = ()) -> Iterator[Grid]:
+    """The report's tables of the measurements that were asked for, without the large ones; `ended` are those that
+    failed everywhere."""
     every = wanted.everything
     choices = {"health": wanted.health, "costs": wanted.costs, "costs-inference": wanted.costs}
     choices |= {"corruption": wanted.corrupted_images}
     made = {grid.name: grid for grid in grids(section)}
-    yield from (made[name] for name, chosen in choices.items() if (chosen or every) and name in made)
-    if wanted.ood and "ood-all" in made:
-        yield areas(made["ood-all"], list(wanted.ood))
+    shown = [name for name, chosen in choices.items() if (chosen or every) and name.partition("-")[0] not in ended]
+    yield from (made[name] for name in shown if name in made)
+    if wanted.ood and "ood-all" in made and (found := areas(made["ood-all"], list(wanted.ood))).rows:
+        yield found
     if (wanted.subspace or every) and (line := along(section)).rows:
         yield line
 

@@ -17,6 +17,7 @@ from onefold.engine.measure.groups import groups
 from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted, measure_runs
 from onefold.engine.measure.members import members
+from onefold.engine.measure.progress import Failure, listed
 from onefold.engine.measure.subject import Folder, is_teachers
 from onefold.terminal import display, propose, say, say_first
 
@@ -42,16 +43,18 @@ def run(request: Evaluate, out: Console) -> None:
     if not wanted.anything:
         return
     left_out: list[str] = []
-    failed: list[str] = []
+    failed: list[Failure] = []
+    refused: dict[Path, str] = {}
     with display() as shown:
         for group in groups([Folder(path, network=request.network or "") for path in evaluated], wanted):
             told = measure_runs(group, wanted, device, shown.stage)
             left_out += told.left_out
-            failed += [*told.refused.values(), *told.failed]
+            failed += told.failed
+            refused |= told.refused
     say_first(left_out, "what is not measured")
-    show_measured(evaluated, wanted, out)
-    if failed:
-        raise ValueError("not everything could be measured:\n" + "\n".join(f"  {sentence}" for sentence in failed))
+    show_measured(evaluated, wanted, out, failed, refused)
+    if sentences := [*dict.fromkeys(refused.values()), *listed(failed)]:
+        raise ValueError("not everything could be measured:\n" + "\n".join(f"  {sentence}" for sentence in sentences))
     propose(["onefold", "report", *request.runs])
 
 

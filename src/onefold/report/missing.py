@@ -26,7 +26,12 @@ class Missing:
 MEMBERS = ("be", "latentbe")
 WANTED: tuple[tuple[str, str, Callable[[Answers], bool], Callable[[Answers], object]], ...] = (
     ("corrupted images", "--corruptions", lambda a: a.kind != "single", lambda a: a.measurements.corruption),
-    ("out-of-distribution images", "--ood svhn=svhn", lambda a: a.kind != "single", lambda a: a.measurements.ood),
+    (
+        "out-of-distribution images",
+        "--ood NAME=folder:PATH",
+        lambda a: a.kind != "single",
+        lambda a: a.measurements.ood,
+    ),
     ("the line between members", "--subspace", lambda a: a.method in MEMBERS, lambda a: a.measurements.subspace),
     ("the averaging health check", "--health", lambda a: a.method == "latentbe", lambda a: a.measurements.health),
     ("inference time", "--costs", lambda a: a.kind != "single", lambda a: a.measurements.costs or a.ms_per_image),

@@ -12,6 +12,7 @@ from onefold.engine.measure.costs import timed_already
 from onefold.engine.measure.groups import groups
 from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted, measure_runs
+from onefold.engine.measure.progress import listed
 from onefold.engine.measure.subject import Folder, targets_of
 from onefold.reproduce.carry import Clock, Outcome, Stage
 from onefold.reproduce.plan import Task
@@ -132,7 +133,8 @@ def measure_all(measurings: Sequence[Measuring], *, clock: Clock, stage: Stage, 
             outcome.failures += [f"{each.title}: {error}" for each in group]
         else:
             refused = [each for each in group if each.path in told.refused]
-            outcome.failures += [f"{each.title}: {told.refused[each.path]}" for each in refused] + told.failed
+            outcome.failures += [f"{each.title}: {told.refused[each.path]}" for each in refused]
+            outcome.failures += listed(told.failed)
             for sentence in told.left_out:
                 stage.message(sentence)
 

@@ -25,7 +25,7 @@ from onefold.engine.keeping.checkpoint import load_network
 from onefold.engine.measure import corruption, groups
 from onefold.engine.measure.inputs import DataOptions
 from onefold.engine.measure.measure import Wanted, measure_runs
-from onefold.engine.measure.progress import Told
+from onefold.engine.measure.progress import Told, listed
 from onefold.engine.measure.subject import Folder
 from onefold.recipes import recipe_named
 
@@ -243,7 +243,7 @@ def test_one_that_fails_does_not_stop_the_other(alone: Path, copies: Copies, spo
     sentence = spoil(folder / "kd")
     told = measured([folder / "kd", folder / "latentbe"])
     assert told.left_out == []
-    (said,) = [*told.failed, *told.refused.values()]
+    (said,) = [*map(str, told.failed), *told.refused.values()]
     assert re.match(sentence, said)
     place = "latentbe/measurements/corruption.json"
     assert stored(folder) == {place: stored(alone)[place]}
@@ -272,7 +272,9 @@ def test_data_that_are_not_there_are_told_of_every_run(copies: Copies, few: Sets
     for run in runs:
         no_data(run)
     told = measured(runs)
-    assert [sentence.partition(": ")[0] for sentence in told.failed] == [f"corruption of {run}" for run in runs]
+    assert [(failure.what, failure.path) for failure in told.failed] == [("corruption", run) for run in runs]
+    (sentence,) = listed(told.failed)
+    assert sentence.startswith(f"corruption of {runs[0]}, {runs[1]}: npz:/no/such.npz: expected a file")
     assert stored(folder) == {}
 
 

@@ -16,7 +16,7 @@ from onefold.data import loader_for
 from onefold.data.augment import as_input
 from onefold.data.split import check_range
 from onefold.engine.measure.inputs import NUMBERS, RunData, fitted
-from onefold.engine.measure.progress import Counting, Told
+from onefold.engine.measure.progress import Counting, Failure, Told, reason_of
 from onefold.engine.measure.subject import Subject, Target
 from onefold.metrics import Classification
 
@@ -92,7 +92,8 @@ def corruption(
     for rows in going(todo):
         with noting([rows]):
             rows.finish()
-    told.failed.extend(f"{NAME} of {rows.subject.path}: {rows.error}" for rows in todo if rows.error is not None)
+    ended = [(rows.subject.path, rows.error) for rows in todo if rows.error is not None]
+    told.failed.extend(Failure(NAME, path, reason_of(error)) for path, error in ended)
 
 
 def begun(subject: Subject, folder: Path | None, progress: Counting) -> Rows:

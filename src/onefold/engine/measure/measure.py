@@ -13,8 +13,8 @@ from onefold.engine.measure.corruption import corruption
 from onefold.engine.measure.costs import costs
 from onefold.engine.measure.health import health
 from onefold.engine.measure.inputs import DataOptions, RunData
-from onefold.engine.measure.ood import ood
-from onefold.engine.measure.progress import Counting, Told
+from onefold.engine.measure.ood import Unmeasured, ood
+from onefold.engine.measure.progress import Counting, Failure, Told, reason_of
 from onefold.engine.measure.subject import Folder, Subject, subject_of
 from onefold.engine.measure.subspace import subspace
 
@@ -68,7 +68,8 @@ def measure_runs(
                 subject = subject_of(folder, device)
                 locks.enter_context(subject.held())
             except (ValueError, OSError, RuntimeError) as error:  # such as mismatched weights, or too little memory
-                told.refused[folder.path] = f"{folder.path}: {error}" if isinstance(error, RuntimeError) else str(error)
+                named = f"{folder.path}: " if isinstance(error, RuntimeError) else ""
+                told.refused[folder.path] = named + reason_of(error)
             else:
                 subjects.append(subject)
         if subjects:
@@ -85,8 +86,10 @@ def measure(subjects: Sequence[Subject], wanted: Wanted, stage: Callable[[str], 
         for name, measurement in apart(subject, data, wanted, stage).items():
             try:
                 found = measurement()
+            except Unmeasured as error:
+                told.failed.extend(Failure(name, subject.path, why, part) for part, why in error.parts.items())
             except (ValueError, OSError) as error:
-                told.failed.append(f"{name} of {subject.path}: {error}")
+                told.failed.append(Failure(name, subject.path, reason_of(error)))
             else:
                 told.left_out.extend([found] if isinstance(found, str) else found or ())
     if wanted.corrupted_images:

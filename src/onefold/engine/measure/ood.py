@@ -12,7 +12,7 @@ from torch import Tensor
 from onefold.engine.evaluate import rows_of
 from onefold.engine.measure.inputs import RunData
 from onefold.engine.measure.outside import outside_batches, scaling
-from onefold.engine.measure.progress import Counting
+from onefold.engine.measure.progress import Counting, reason_of
 from onefold.engine.measure.subject import Subject, Target
 from onefold.metrics import EntropyHistogram, OutOfDistribution, log_mean_probabilities, predictive_entropy
 
@@ -63,9 +63,17 @@ def stretched(score: Tensor, top: float) -> Tensor:
     return share.log() - torch.log1p(-share)
 
 
+class Unmeasured(ValueError):
+    """Sets that could not be measured, with the reasons."""
+
+    def __init__(self, parts: dict[str, str]) -> None:
+        super().__init__("; ".join(parts.values()))
+        self.parts = parts
+
+
 def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Counting) -> None:
     """Measures the sets that are not stored yet; raises an error about those that failed once the others are done."""
-    cannot: list[str] = []
+    cannot: dict[str, str] = {}
     steps = scaling(subject, data)
     resize = steps.get("resize")
     todo = [name for name, spec in sets.items() if not all(has(t, name, spec, resize) for t in subject.targets)]
@@ -78,30 +86,35 @@ def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Countin
     for name in todo:
         progress.title(f"{subject.path.name}: out of distribution, {name}")
         try:
-            count, batches = outside_batches(subject, sets[name], data, steps, progress.message)
+            found = asked_about(subject, sets[name], data, steps, progress)
         except (ValueError, OSError) as error:
-            cannot.append(f"{name} cannot be measured: {error}")
+            cannot[name] = f"{name} cannot be measured: {reason_of(error)}"
             continue
-        each = [Entropies(subject.classes) for _ in subject.targets]
-        seen = 0
-        with torch.no_grad():
-            for x in batches():
-                logits = subject.served(x)
-                for target, entropies in zip(subject.targets, each, strict=True):
-                    entropies.update(target.predict(logits), out=True)
-                seen += len(x)
-                progress.count(seen, count)
-        for target, entropies, own in zip(subject.targets, each, inside, strict=True):
+        for target, entropies, own in zip(subject.targets, found, inside, strict=True):
             stored = target.store.stored(NAME)
             kept = [] if stored is None else [entry for entry in stored["sets"] if entry["name"] != name]
-            entry = (
-                {"name": name, "spec": sets[name], "resize": resize}
-                | entropies.described()
-                | {"scores": entropies.against(own)}
-            )
+            entry = {"name": name, "spec": sets[name], "resize": resize}
+            entry |= entropies.described() | {"scores": entropies.against(own)}
             target.store.write(NAME, {"inside": of | own.described(), "sets": [*kept, entry]})
     if cannot:
-        raise ValueError("; ".join(cannot))
+        raise Unmeasured(cannot)
+
+
+@torch.no_grad()
+def asked_about(
+    subject: Subject, spec: str, data: RunData, steps: dict[str, Any], progress: Counting
+) -> list[Entropies]:
+    """The entropies of every target on a set of other images."""
+    count, batches = outside_batches(subject, spec, data, steps, progress.message)
+    found = [Entropies(subject.classes) for _ in subject.targets]
+    seen = 0
+    for x in batches():
+        logits = subject.served(x)
+        for target, entropies in zip(subject.targets, found, strict=True):
+            entropies.update(target.predict(logits), out=True)
+        seen += len(x)
+        progress.count(seen, count)
+    return found
 
 
 def has(target: Target, name: str, spec: str, resize: int | None) -> bool:

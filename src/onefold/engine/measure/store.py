@@ -68,6 +68,10 @@ def fingerprint(models: Sequence[Path]) -> str:
     """A hash of the files that hold the networks' weights."""
     digest = hashlib.blake2b(digest_size=16)
     for path in models:
+        if not path.exists():
+            raise ValueError(
+                f"{path} is gone, and with it the network's weights: put it back, or train the network again"
+            )
         with path.open("rb") as file:
             while chunk := file.read(CHUNK):
                 digest.update(chunk)
