@@ -51,7 +51,8 @@ def test_bench_keeps_what_it_has_measured(tmp_path: Path, capsys: Capture, monke
 
     monkeypatch.setattr("onefold.bench.compare.row_of", fails_under_way)
     out, part = tmp_path / "bench.json", tmp_path / "bench.json.part"
-    out.write_text("an earlier one")
+    earlier = json.dumps({"date": "then", "environment": {"libraries": {}}})
+    out.write_text(earlier)
     words = ["bench", "--device", "cpu", "--network", "wrn10x1", "--batch", "2", "--steps", "1", "--out", str(out)]
     assert main(words) != 0
     said = capsys.readouterr()
@@ -60,7 +61,7 @@ def test_bench_keeps_what_it_has_measured(tmp_path: Path, capsys: Capture, monke
     assert "CUDA out of memory" in said.err
     assert f"written: {part}" in said.err
     assert [row["step"] for row in json.loads(part.read_text())["rows"]] == ["supervised, one"]
-    assert out.read_text() == "an earlier one"
+    assert out.read_text() == earlier
 
 
 @pytest.mark.parametrize("growth", ["counted", "measured"])
