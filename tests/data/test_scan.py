@@ -126,3 +126,12 @@ def test_the_order_of_images_is_not_the_threads(tmp_path: Path, write_image: Wri
     files = [str(write_image(tmp_path / f"{number}.png", size=(4 + number % 3, 4))) for number in range(60)]
     pictures: Pictures = ImageFiles(files, torch.arange(60))
     assert scan(pictures, pixels=False).readable.tolist() == list(range(60))
+
+
+def test_many_images_of_another_mode_are_counted_with_one_example(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for k in range(1500):
+            Image.new("L" if k % 2 else "RGB", (2, 2)).save(tmp_path / name / f"{k:04}.png")
+    (note,) = [note for note in load(f"folder:{tmp_path}").notes if note.startswith("converted")]
+    assert note == f"converted 1,500 images (such as {tmp_path}/a/0001.png) from L to RGB"

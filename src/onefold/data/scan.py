@@ -103,7 +103,7 @@ def oddities(scans: Sequence[Scan]) -> tuple[str, ...]:
     for found in scans:
         for mode, files in found.converted.items():
             converted.setdefault(mode, []).extend(files)
-    notes = [f"converted {shortened(files)} from {mode} to RGB" for mode, files in sorted(converted.items())]
+    notes = [f"converted {counted(files)} from {mode} to RGB" for mode, files in sorted(converted.items())]
     sizes = all_sizes(scans)
     if len(sizes) > 1:
         common = ", ".join(f"{w} x {h} ({count:,})" for (h, w), count in sizes.most_common(10))
@@ -120,8 +120,6 @@ def all_sizes(scans: Sequence[Scan]) -> Counter[tuple[int, int]]:
     return sizes
 
 
-def shortened(files: Sequence[str], most: int = 10) -> str:
-    """A count with the first few names."""
-    count = "1 image" if len(files) == 1 else f"{len(files):,} images"
-    more = ", ..." if len(files) > most else ""
-    return f"{count} ({', '.join(files[:most])}{more})"
+def counted(files: Sequence[str]) -> str:
+    """A count with one name."""
+    return f"1 image ({files[0]})" if len(files) == 1 else f"{len(files):,} images (such as {files[0]})"
