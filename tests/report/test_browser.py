@@ -88,6 +88,19 @@ seen.bold = [...document.querySelectorAll("table[data-name=results] tr.default t
 seen.cells = [...document.querySelectorAll("table.sortable td")].map((cell) => cell.firstChild.textContent);
 seen.ink = getComputedStyle(document.body).color;
 seen.paper = getComputedStyle(document.body).backgroundColor;
+const look = () => [...document.querySelectorAll(".wide")].filter((each) => each.offsetParent).map((each) => {
+  each.dispatchEvent(new Event("scroll"));
+  const [box, head] = [each, each.querySelector("th")].map((part) => part.getBoundingClientRect());
+  const hint = each.nextElementSibling;
+  return { room: each.scrollWidth - each.clientWidth, fades: getComputedStyle(each).maskImage !== "none",
+           stays: Math.abs(head.left - box.left) < 1,
+           shadow: getComputedStyle(each.querySelector("th"), "::after").content === '""',
+           hint: hint?.className === "hint" && hint.offsetParent !== null &&
+                 getComputedStyle(hint).visibility === "visible" };
+});
+seen.wide = [look()];
+document.querySelectorAll(".wide").forEach((each) => { each.scrollLeft = each.scrollWidth; });
+seen.wide.push(look());
 const note = document.createElement("pre");
 note.id = "probe";
 note.textContent = JSON.stringify(seen);
@@ -198,6 +211,21 @@ def test_the_numbers_on_the_page_are_those_of_the_runs(page: Path, everything: P
     (section,) = sections(collect([everything])[0])
     cells = [cell.text for grid in grids(section) for _, row in grid.rows for cell in row]
     assert sorted(probed(page, 1280)[0]["cells"]) == sorted(cells)
+
+
+def test_a_table_shows_that_there_is_more_of_it(page: Path) -> None:
+    """It fades out on the right until it has been scrolled, and its first column stays."""
+    before, after = probed(page, 390)[0]["wide"]
+    cut = [table["room"] > 1 for table in before]
+    assert sum(cut) > 5
+    assert [table["fades"] for table in before] == cut
+    assert sum(table["hint"] for table in before) > 5
+    assert not any(table["shadow"] for table in before)
+    assert [table["shadow"] for table in after] == cut
+    assert all(table["stays"] for table in after)
+    assert not any(table["fades"] or table["hint"] for table in after)
+    before, _ = probed(page, 1280)[0]["wide"]
+    assert not any(table["room"] > 1 or table["fades"] or table["hint"] for table in before[:2])
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -26,6 +26,19 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+// A table that is wider than the page fades out where there is more of it, and its first column casts a shadow.
+for (const wide of document.querySelectorAll(".wide")) {
+  const look = () => {
+    const [left, room] = [wide.scrollLeft, wide.scrollWidth - wide.clientWidth];
+    wide.classList.toggle("cut", room > 1);
+    wide.classList.toggle("more", left < room - 1);
+    wide.classList.toggle("past", left > 1);
+  };
+  wide.addEventListener("scroll", look, { passive: true });
+  const sizes = new ResizeObserver(look);
+  [wide, wide.firstElementChild].forEach((each) => sizes.observe(each));
+  look();
+}
 // Print collapsed parts, too.
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => (each.open = true)));
 // Open a collapsed part when it is reached by a link from the contents.

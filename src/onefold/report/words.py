@@ -16,7 +16,7 @@ NEAR = 2.0  # in the paper's standard deviations
 SEEN = 1e-4  # the last digit that is shown: of a smaller gain, no percentages are given
 NAMES = {"cnll": "cNLL", "nll": "NLL", "acc": "accuracy"}
 ORDER = ["accuracy", "NLL", "cNLL"]
-ALIKE = 0.25  # of the cost in passes: measured times that differ by more are told instead
+ALIKE = 0.5  # of the cost in passes: measured times, which vary, are told instead if they differ by more
 
 
 def sentences(section: Section, grids: list[Grid]) -> list[str]:
