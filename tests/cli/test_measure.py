@@ -71,6 +71,8 @@ def test_all(runs: tuple[Path, Path], tmp_path: Path, capsys: Capture, monkeypat
     assert sum(found["sets"][0]["entropy"]["counts"]) == found["sets"][0]["count"] == 30
     assert set(found["sets"][0]["scores"]["max_probability"]) == {"auroc", "aupr", "fpr95"}
     line = read(student, "subspace")
+    assert "NLL on the line through two members, on 50 of 1,197 test images" in told.out
+    assert line["count"] == {"train": 50, "test": 50, "plane": 50}
     assert (line["average"]["t"], line["plane"]) == (0.5, None)
     # Two members: the average lies on the line.
     for curve in line["curves"]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from onefold.cli.measured import along
 from onefold.recipe import Recipe
 from onefold.recipes import cifar10
 from onefold.report import Grid, collect, grids, sections, sentences
@@ -140,6 +141,22 @@ def test_the_average_is_marked_however_many_members_there_are(tmp_path: Path, wr
     edit(run, "subspace", average=content["average"])
     (picture,) = [p for p in pictures(sections(collect([tmp_path])[0])[0]) if p.name == "subspace"]
     assert len(panel_svg(picture.panels[0], "a")) < len(drawn[None])  # without a star
+
+
+@pytest.mark.parametrize("images", [60, None])
+def test_a_line_says_how_many_images_it_was_measured_on(images: int | None, tmp_path: Path, write: WriteRun) -> None:
+    for run in seeds(write, tmp_path, 2):
+        if images is not None:
+            edit(run, "subspace", count={"train": images, "test": images, "plane": images})
+    (section,) = sections(collect([tmp_path])[0])
+    made = {picture.name: picture.caption for picture in pictures(section)}
+    told = "Measured on 60 training and 60 test images." if images else "average of all members."
+    assert made["subspace"].endswith(told)
+    assert made["subspace-reestimated"].endswith(told)
+    assert made["plane-0"].endswith("Measured on 60 test images." if images else "last colour of the scale.")
+    examples = section.rows[0].examples
+    used = f"60 of {examples:,} " if images else ""
+    assert along(section).title == f"NLL on the line through two members, on {used}test images"
 
 
 def test_sets_of_other_images_stand_in_one_order(tmp_path: Path, write: WriteRun) -> None:

@@ -104,7 +104,13 @@ def along(section: Section) -> Grid:
             places = [number([value for one in found for value in nll_at(one, t)]) for t in PLACES]
             lines.append((row.label, (*places, averaged(found))))
     titles = tuple(f"{place} ↓" for place in (*PLACES.values(), "average of all"))
-    return Grid("subspace", "NLL on the line through two members, on test images", titles, tuple(lines))
+    few = {(one.counts["test"], row.examples) for row, one in measured_lines(section) if "test" in one.counts}
+    used = ", ".join(f"{count:,} of {every:,} " for count, every in sorted(few) if count < every)
+    return Grid("subspace", f"NLL on the line through two members, on {used}test images", titles, tuple(lines))
+
+
+def measured_lines(section: Section) -> list[tuple[Row, Subspace]]:
+    return [(row, a.measurements.subspace) for row in section.rows for a in row.answers if a.measurements.subspace]
 
 
 def nll_at(line: Subspace, t: float) -> list[float]:

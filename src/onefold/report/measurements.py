@@ -77,6 +77,7 @@ class Subspace:
     average_t: float | None
     average: dict[str, dict[str, float]]  # train, test, train_reestimated, test_reestimated: error, nll
     plane: Plane | None
+    counts: dict[str, int] = field(default_factory=dict)  # images: train, test, plane; empty in old files
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,8 @@ def subspace(content: dict[str, Any]) -> Subspace:
     at = average.get("t")
     members = tuple(int(m) for m in content["members"])
     plane = None if content.get("plane") is None else plane_of(content["plane"])
-    return Subspace(members, t, tuple(curves), None if at is None else float(at), points, plane)
+    counts = {str(name): int(count) for name, count in content.get("count", {}).items()}
+    return Subspace(members, t, tuple(curves), None if at is None else float(at), points, plane, counts)
 
 
 def plane_of(content: dict[str, Any]) -> Plane:

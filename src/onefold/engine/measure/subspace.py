@@ -55,7 +55,7 @@ def subspace(subject: Subject, data: RunData, images: int, progress: Counting) -
             parts[key] = measured()
             store.write_parts(NAME, about, parts)
     progress.count(len(todo), len(todo))
-    about["count"] = {"train": train.examples, "test": test.examples}
+    about["count"] = {"train": train.examples, "test": test.examples, "plane": few.examples}
     store.write(NAME, about | assembled(parts, student.members))
     return None
 

@@ -51,13 +51,21 @@ def subspace_pictures(section: Section, styles: dict[str, Style]) -> list[Pictur
             beside = {measured[label].average_t is None for label in drawn}
             if True in beside:
                 caption += "; it is hollow if there are more than two, because the average is then not on the line"
+            caption += measured_on(measured.values(), {"train": "training", "test": "test"})
             name = "subspace-reestimated" if reestimated else "subspace"
             legend = [(label, styles[label].bare) for label in drawn]
             legend += [(AVERAGES[hollow], star("ink", hollow)) for hollow in sorted(beside)]
-            pictures.append(
-                Picture(name, f"Between two members{suffix}", caption + ".", tuple(panels), 4, tuple(legend))
-            )
+            pictures.append(Picture(name, f"Between two members{suffix}", caption, tuple(panels), 4, tuple(legend)))
     return pictures
+
+
+def measured_on(found: Iterable[Subspace], names: dict[str, str]) -> str:
+    """The end of a sentence, and one on how many images were used, if that is known."""
+    counts = {name: sorted({one.counts[name] for one in found if name in one.counts}) for name in names}
+    if not all(counts.values()):
+        return "."
+    words = [f"{' to '.join(f'{n:,}' for n in dict.fromkeys((of[0], of[-1])))} {names[k]}" for k, of in counts.items()]
+    return f". Measured on {' and '.join(words)} images."
 
 
 def first_of(section: Section) -> Measured:
@@ -128,7 +136,8 @@ def plane_pictures(section: Section) -> list[Picture]:
             drawn = functools.partial(draw_plane, one.plane, scaled)
             panels.append(Panel(f"{label}: test {TITLES[key]}", f"{words}{max(known):.4g}.", drawn, SIZES[2]))
         caption = "The plane through members 0, 1 and 2, weighted 1 - a - b, a and b; the star is the average of these "
-        caption += "three. Values far above the rest have the last colour of the scale."
+        caption += "three. Values far above the rest have the last colour of the scale"
+        caption += measured_on([one], {"plane": "test"})
         if panels:
             title = f"The plane of three members: {label}"
             pictures.append(Picture(f"plane-{number}", title, caption, tuple(panels), 2))
