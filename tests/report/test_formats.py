@@ -10,7 +10,7 @@ import pytest
 
 from onefold.paper import found
 from onefold.report import Grid, Section
-from onefold.report.formats import markdown_table, worded
+from onefold.report.formats import markdown_table, rounded, worded
 from onefold.report.grid import Number, with_best
 from onefold.report.latex import MOST, latex, split
 
@@ -23,6 +23,22 @@ def test_a_number_and_its_deviation_stand_on_one_line() -> None:
     assert text == "93.40\u00a0±\u00a00.20 (paper 93.70\u00a0±\u00a00.10, \u22123.0\u00a0σ)"
     assert worded(Number(-0.5, digits=1)) == "\u22120.5"
     assert worded(Number(None, paper=PAPER["ACC"])) == "–"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (57.49999999999999, "57.5"),
+        (0.1 + 0.2, "0.3"),
+        (93.40625, "93.40625"),
+        (0.0123456789, "0.01234568"),
+        (3.2e-9, "3.2e-09"),
+        (7200.0, "7200.0"),
+        (math.nan, "nan"),
+    ],
+)
+def test_csv_has_the_digits_that_are_known(number: float, text: str) -> None:
+    assert rounded(number) == text
 
 
 def test_deviations_of_both_are_combined() -> None:

@@ -57,11 +57,16 @@ def comma_separated(tables: Tables) -> str:
         for grid in grids:
             for label, cells in grid.rows:
                 for heading, cell in zip(grid.headings, cells, strict=True):
-                    paper = cell.paper
-                    numbers = [cell.mean, cell.deviation, paper and paper.mean, paper and paper.std, cell.in_deviations]
-                    shown = ["" if number is None else repr(number) for number in numbers]
+                    papers = (None, None) if cell.paper is None else (cell.paper.mean, cell.paper.std)
+                    numbers = [cell.mean, cell.deviation, *papers, cell.in_deviations]
+                    shown = ["" if number is None else rounded(number) for number in numbers]
                     writer.writerow([section.data, section.network, grid.name, label, bare(heading), *shown])
     return content.getvalue()
+
+
+def rounded(number: float) -> str:
+    """With seven digits, which is what float32 has: without the noise of conversions, such as 57.49999999999999."""
+    return repr(float(f"{number:.7g}"))
 
 
 def bare(heading: str) -> str:
