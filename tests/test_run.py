@@ -79,11 +79,12 @@ def test_a_run_that_has_saved_nothing_may_begin_anew_with_another_recipe(tmp_pat
     run.check_open(other, ABOUT)
     with pytest.raises(ValueError, match="was started with different settings"):
         run.check_same(other, ABOUT)
-    told = run.begin(other, ABOUT, {"python": "4"})
+    told = run.begin(other, ABOUT | {"steps": 9}, {"python": "4"})
     assert told == f"{run.path} had saved nothing yet and begins anew with what has changed: optim.lr: 0.1 -> 0.05"
     assert run.recipe == other
     assert run.read_json("env.json") == {"python": "4"}
-    assert run.begin(other, ABOUT, {}) is None
+    assert run.about == ABOUT | {"steps": 9}
+    assert run.begin(other, ABOUT | {"steps": 9}, {}) is None
 
 
 def test_a_run_in_progress_does_not_begin_anew(tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ class RunFolder:
                     self.write_json(name, content)
         if not different:
             return None
-        return f"{self.path} had saved nothing yet and begins anew with what has changed: {'; '.join(different)}"
+        asked = [line for line in different if not line.startswith("run.")] or different  # the others follow from it
+        return f"{self.path} had saved nothing yet and begins anew with what has changed: {'; '.join(asked)}"
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
