@@ -235,7 +235,7 @@ def test_what_is_missing_comes_with_its_command(section: Section, tmp_path: Path
     assert "corrupted images" in lacking
     assert lacking["corrupted images"].command.startswith(f"onefold evaluate {tmp_path / 'a'} --")
     page, _ = report([tmp_path], tmp_path / "r.html")
-    assert "-missing\">Not measured yet</h3>" in page.read_text()
+    assert '-missing">Not measured yet</h3>' in page.read_text()
     assert all("..." not in entry.command for entry in lacking.values())
     (others,) = [entry.command for entry in lacking.values() if "--ood" in entry.command]
     (spec,) = wanted_of(evaluate_asked(others)).ood.values()
