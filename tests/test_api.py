@@ -192,7 +192,7 @@ def test_data_that_can_be_iterated_once_are_refused_with_the_reason() -> None:
         def __len__(self) -> int:
             return 48
 
-    with pytest.raises(ValueError, match=r"expected 3 batches in every epoch, got 2; .* iterated again"):
+    with pytest.raises(ValueError, match=r"expected 3 batches in every epoch, got 2; .* allow iterating again"):
         short(teachers(), net(), DataLoader(Once(), 16))
 
 
@@ -304,7 +304,7 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
         ({"train": (torch.full((50, 1, 4, 4), torch.nan), torch.arange(50) % 3)}, "train: expected finite inputs"),
         (
             {"train": with_nan(50, 40)},
-            r"train: expected finite inputs, .* in 1 examples: 40; mend",
+            r"train: expected finite inputs, .* in 1 examples: 40; fix or remove",
         ),
         ({"val": with_nan(20, 19)}, r"val: expected finite inputs, .* 19;"),
         ({"test": with_nan(20, 3)}, "test: expected finite inputs"),
@@ -323,7 +323,7 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
         ),
         (
             {"train": data(48), "method": "kd", "perturbation": "none", "accumulate": 16},
-            r"\(worked through in 16 parts\) leave a single one",
+            r"\(processed in 16 parts\) leave a single one",
         ),
         (
             {"train": (torch.rand(50, 1, 5, 5), torch.arange(50) % 3)},
@@ -347,12 +347,12 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
         ({"device": "meta"}, "device: expected auto, cpu"),
         ({"optimizer": lambda _: 3}, "optimizer: expected a function"),
         ({"optimizer": lambda groups: torch.optim.LBFGS(groups[0]["params"])}, "got LBFGS"),
-        ({"scheduler": lambda o: ReduceLROnPlateau(o)}, "scheduler: ReduceLROnPlateau .* needs val"),
+        ({"scheduler": lambda o: ReduceLROnPlateau(o)}, "scheduler: ReduceLROnPlateau .*; give val"),
         ({"optimizer": SGD(net().parameters(), 0.1)}, "optimizer: expected a function .*, got a SGD object"),
         ({"optimizer": lambda _: SGD(net().parameters(), 0.1)}, "optimizer: .* a copy of the network"),
         ({"scheduler": CosineAnnealingLR(SGD(net().parameters(), 0.1), 8)}, "scheduler: expected a function"),
         ({"scheduler": lambda _: CosineAnnealingLR(SGD(net().parameters(), 0.1), 8)}, "of the optimizer it is given"),
-        ({"scheduler": lambda o: OneCycleLR(o, 0.1, total_steps=7)}, "7 steps, and training takes 8"),
+        ({"scheduler": lambda o: OneCycleLR(o, 0.1, total_steps=7)}, "7 steps, but training takes 8"),
         ({"scheduler": lambda _: 3}, "scheduler: expected a function"),
         ({"out": "/proc/nowhere/run"}, "out: cannot write to /proc/nowhere/run"),
     ],

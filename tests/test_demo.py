@@ -221,7 +221,7 @@ def test_what_a_run_notes_is_shown(in_this_process: bool, tmp_path: Path) -> Non
     finally:
         end(crew)
     (message,) = shown.messages
-    assert message.startswith("seed 0, kd: teachers 0, 1, 2, 3 look untrained: right about ")
+    assert message.startswith("seed 0, kd: teachers 0, 1, 2, 3 look untrained: accuracy ")
 
 
 def test_a_note_that_names_flags_says_whose_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,9 @@ def data(count: int = 48, odd: int | None = None) -> tuple[Tensor, Tensor]:
 def test_evaluate_blames_inputs_and_not_the_network() -> None:
     streamed = Subset(TensorDataset(*data(odd=5)), range(48))
     for test, place in ((data(odd=5), " in 1 examples: 5;"), (streamed, ";")):
-        with pytest.raises(ValueError, match=f"^test: expected finite inputs, got NaN or infinite values{place} mend"):
+        with pytest.raises(
+            ValueError, match=f"^test: expected finite inputs, got NaN or infinite values{place} fix or remove"
+        ):
             onefold.evaluate(net(), test, workers=0)
         with pytest.raises(ValueError, match=r"^calibrate_on: expected finite inputs"):
             onefold.evaluate(net(), data(), calibrate_on=test, workers=0)
@@ -85,7 +87,7 @@ def test_teachers_that_are_the_same_get_one_note(caplog: pytest.LogCaptureFixtur
 
     assert told(one, net(), other) == []
     (note,) = told(one, other, one, copy.deepcopy(other))
-    assert note.startswith("teachers 0, 2 and teachers 1, 3 have the same weights, and answer as one")
+    assert note.startswith("teachers 0, 2 and teachers 1, 3 have the same weights and give the same predictions")
 
 
 def test_a_loader_has_the_batches_that_it_has() -> None:

@@ -141,7 +141,7 @@ def test_a_network_that_standardises_otherwise_is_refused(tmp_path: Path) -> Non
     onefold.distill(None, net(0.5), data(), epochs=1, out=tmp_path, **SUPERVISED)
     onefold.load(tmp_path, calibrated=False, net=net(0.5))
     for other, told in ((net(0.4), r"mean \[0\.4"), (nn.Sequential(nn.Identity(), nn.Linear(6, 2)), "no mean and")):
-        with pytest.raises(ValueError, match=rf"^net: expected inputs standardised .* mean \[0\.5.*, got {told}"):
+        with pytest.raises(ValueError, match=rf"^net: expected inputs to be standardised .* mean \[0\.5.*, got {told}"):
             onefold.load(tmp_path, net=other)
         with pytest.raises(ValueError, match=r"run\.standardized"):  # nor does the run go on with it
             onefold.distill(None, other, data(), epochs=1, out=tmp_path, **SUPERVISED)
@@ -204,7 +204,7 @@ def test_a_network_whose_file_is_gone_can_be_given(trained: Path, tmp_path: Path
     exec(file.read_text(), names)
     expected = predicted(onefold.load(tmp_path / "run"), images())
     file.unlink()
-    with pytest.raises(ValueError, match="is not there any more"):
+    with pytest.raises(ValueError, match="no longer exists; put it back"):
         onefold.load(tmp_path / "run")
     found = onefold.load(tmp_path / "run", net=names["Net"](10))
     torch.testing.assert_close(predicted(found, images()), expected)

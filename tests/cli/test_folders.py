@@ -77,4 +77,4 @@ def test_what_is_not_finished_is_left_out_unless_it_was_given(home: Path, capsys
 
 def test_a_folder_without_runs(tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "some" / "folder").mkdir(parents=True)
-    assert "is not a finished run, and holds no teachers" in refused(["evaluate", str(tmp_path)])
+    assert "is neither a finished run nor a folder of teachers" in refused(["evaluate", str(tmp_path)])

@@ -59,7 +59,7 @@ def test_an_interrupted_run_says_how_to_go_on(
         patch.setattr(run_train, "train_teachers", interrupted)
         assert main(words) == 130
     told = capsys.readouterr().err
-    assert "the same command goes on from there" in told
+    assert "; run the same command again to resume" in told
     assert "Traceback" not in told
     assert main(words) == 0
     for m in range(2):

@@ -81,7 +81,7 @@ def test_all(runs: tuple[Path, Path], tmp_path: Path, capsys: Capture, monkeypat
     assert [row["members"] for row in read(teachers, "members")["rows"]] == [1, 2]
     before = {path: path.stat().st_mtime_ns for path in student.glob("measurements/*")}
     assert main(words) == 0
-    assert capsys.readouterr().err.count("stored already") == 8
+    assert capsys.readouterr().err.count("already stored") == 8
     assert before == {path: path.stat().st_mtime_ns for path in student.glob("measurements/*")}
 
 
@@ -158,7 +158,7 @@ def test_runs_together(
     assert main(words) == 0
     told = capsys.readouterr().err
     assert made == ["fog", "contrast", "contrast"]
-    assert told.count("going on after 1 corruptions and severities") == 2
+    assert told.count("resuming after 1 corruptions and severities") == 2
     assert "2 runs: corruptions: 100%" in told
     assert read(one, "corruption")["rows"] == read(two, "corruption")["rows"]
     # One that cannot be loaded does not stop the other.

@@ -57,7 +57,7 @@ Refused = Callable[[Sequence[str]], str]
             "onefold train cifar10 --data.source npz:mine.npz",
         ),
         ([*CIFAR, "--data", "npz:mine.npz"], "there is no flag --data; use one of --data.source, --data.root, --data."),
-        (["evaluate", "src"], "src is not a finished run, and holds no teachers; give the folder of a run"),
+        (["evaluate", "src"], "src is neither a finished run nor a folder of teachers; give one of these"),
         (["distill", "cifar10"], "distill needs --teachers; for example: onefold distill cifar10 --teachers"),
         (
             ["distill", "cifar10", "--teachers", "no/where"],
@@ -83,7 +83,7 @@ Refused = Callable[[Sequence[str]], str]
         ),
         (
             ["train", "digits", "--network", "resnet18-small"],
-            "network: 'resnet18-small' is for images with 3 channels, and these have 1; use 'wrn28x1'",
+            "network: 'resnet18-small' is for images with 3 channels, but these have 1; use 'wrn28x1'",
         ),
         (
             [*CIFAR, "--epochs", "2"],
@@ -235,7 +235,7 @@ def test_what_may_be_a_mistake_is_told_once(tmp_path: Path, capsys: Capture) -> 
     assert main(["distill", "digits", *words, "--out", str(tmp_path / "student")]) == 0
     told = capsys.readouterr().err
     assert told.count("val has no example of") == 1
-    assert told.count("teachers 0, 1 look untrained: right about ") == 1
+    assert told.count("teachers 0, 1 look untrained: accuracy ") == 1
 
 
 def test_another_recipe_in_the_same_folder(teachers: Path, capsys: Capture) -> None:
@@ -296,7 +296,7 @@ def test_features_and_a_network_for_images(tmp_path: Path, refused: Refused) -> 
     np.savez(tmp_path / "data.npz", train_x=x, train_y=y, test_x=x, test_y=y)
     words = ["train", "digits", *QUICK, "--network", "wrn10x1", "--data.source", f"npz:{tmp_path / 'data.npz'}"]
     told = refused([*words, "--out", str(tmp_path / "runs")])
-    assert told == "network: 'wrn10x1' is for images, and the examples are of shape [5]; use 'mlp'"
+    assert told == "network: 'wrn10x1' is for images, but the examples have shape [5]; use 'mlp'"
 
 
 def test_a_disk_that_fills_up_is_said_to_with_the_file(
@@ -329,8 +329,8 @@ def test_a_disk_that_fills_up_is_said_to_with_the_file(
         patch.setattr(os, "fsync", no_checkpoint)
         assert main([*words[:-1], str(tmp_path / "New")]) == 2
     told = capsys.readouterr().err
-    assert "onefold: the checkpoint could not be written (No space left on device), there is none before it" in told
-    assert "run the same command again\n" in told
+    assert "onefold: the checkpoint could not be written (No space left on device), there is no previous one" in told
+    assert "; free up space and run the command again\n" in told
     assert main(words) == 0
 
 
@@ -343,7 +343,7 @@ def test_a_damaged_checkpoint_says_how_to_begin_anew(teachers: Path, tmp_path: P
         shutil.copytree(teachers / "teacher-0" / "checkpoints", folder / "checkpoints", dirs_exist_ok=True)
         file = next((folder / "checkpoints").glob(f"{lost}*"))
         file.write_bytes(file.read_bytes()[:1000]) if lost == "last" else file.unlink()
-        assert f"remove {folder / 'checkpoints'} to begin anew" in refused(words)
+        assert f"remove {folder / 'checkpoints'} to start over" in refused(words)
     shutil.rmtree(folder / "checkpoints")
     assert main(words) == 0
     ours, theirs = (f / "teacher-0" / "model.safetensors" for f in (tmp_path, teachers))

@@ -166,7 +166,7 @@ def test_a_file_that_has_changed(trained: Path, mine: Path, capsys: Capture, ref
     for command in ([*from_teachers(mine, trained), "--network", "mlp", "--out", "x"], ["evaluate", "teachers"]):
         told = refused([*command, *(["--costs"] if command[0] == "evaluate" else [])])
         assert "teacher-0/model.safetensors: expected the weights of a Net; size mismatch for conv.weight" in told
-        assert f"{mine}/mynet.py, or a file that it imports, has changed since the run was begun, and its " in told
+        assert f"{mine}/mynet.py, or a file that it imports, has changed since the run was started, and its " in told
         assert told.endswith("weights no longer fit: undo the change")
 
 
@@ -191,14 +191,14 @@ def test_a_changed_file_is_told_once(mine: Path, caplog: pytest.LogCaptureFixtur
     assert main(["evaluate", "teachers", "--costs", "--device", "cpu"]) == 0
     said = [record.getMessage() for record in caplog.records if "has changed since" in record.getMessage()]
     assert said == [
-        f"{mine}/mynet.py, or a file that it imports, has changed since the run was begun; the weights still fit, and "
-        "what the network does with them may be something else"
+        f"{mine}/mynet.py, or a file that it imports, has changed since the run was started; the weights still fit, "
+        "but the network may now behave differently"
     ]
 
 
 def test_a_file_that_is_gone(trained: Path, mine: Path, refused: Refused) -> None:
     os.rename("mynet.py", "renamed.py")
-    gone = f"network: {mine}/mynet.py, which has the run's Net, is not there any more; put it back, or run the command"
+    gone = f"network: {mine}/mynet.py, which has the run's Net, no longer exists; put it back, run the command in"
     blind = [*from_teachers(mine, trained), "--network", "mlp", "--out", "x", "--data.source", "npz:no/where.npz"]
     assert refused(blind).startswith(gone)  # before data are read
     assert gone in refused(["evaluate", "teachers", "--costs", "--device", "cpu"])
@@ -233,11 +233,11 @@ def test_teachers_whose_file_has_moved_are_found_by_the_students(
     capsys.readouterr()
     (tmp_path / "elsewhere" / "renamed.py").write_text(f"{NET}# changed\n")
     told = refused([*command, "renamed.py:Net", "--out", "new"])
-    assert told.startswith(f"network: {mine}/mynet.py, which has the run's Net, is not there any more; put it back, or")
+    assert told.startswith(f"network: {mine}/mynet.py, which has the run's Net, no longer exists; put it back, run")
     assert told.endswith("or say with --network where the same file is now")
     (tmp_path / "elsewhere" / "renamed.py").write_text(NET)
     measured = ["evaluate", str(mine / "teachers"), "--costs", "--device", "cpu"]
-    assert "is not there any more" in refused(measured)
+    assert "no longer exists; put it back" in refused(measured)
     assert main([*measured, "--network", "renamed.py:Net"]) == 0
 
 
@@ -255,7 +255,7 @@ def test_mistakes_are_told_before_data_are_read(verb: str, mine: Path, refused: 
 def test_the_wrong_number_of_classes(trained: Path, mine: Path, refused: Refused) -> None:
     changed(mine, "nn.Linear(192, classes)", "nn.Linear(192, 10)")
     told = refused(["train", *words(trained), "--network", "mynet.py:small", "--out", "new"])
-    assert told.startswith("network: expected 'mynet.py:small' to answer [2, 3] for inputs [2, 3, 8, 8], ")
+    assert told.startswith("network: expected 'mynet.py:small' to return [2, 3] for inputs [2, 3, 8, 8], ")
     assert not (mine / "new").exists()
 
 
@@ -263,7 +263,7 @@ def test_bench_takes_it_too(mine: Path, refused: Refused) -> None:
     """For ten classes of CIFAR's images, like every other network there."""
     (mine / "threes.py").write_text(NET.replace("192, classes", "3072, 3"))
     told = refused(["bench", "--device", "cpu", "--network", "threes.py:small"])
-    assert told.startswith("network: expected 'threes.py:small' to answer [2, 10] for inputs [2, 3, 32, 32], ")
+    assert told.startswith("network: expected 'threes.py:small' to return [2, 10] for inputs [2, 3, 32, 32], ")
     assert main(["bench", "--device", "cpu", "--network", "threes.py:Net", "--row", "supervised", "--batch", "2"]) == 0
 
 

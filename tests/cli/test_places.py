@@ -79,7 +79,7 @@ def relabel(file: Path) -> None:
 def test_data_that_have_changed_are_refused(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.chdir(project)
     relabel(project / "mine.npz")
-    changed = "train and val and test of npz:mine.npz are not what teachers/teacher-0 was trained with: other examples"
+    changed = "train and val and test of npz:mine.npz are not what teachers/teacher-0 was trained with: the examples"
     for chosen in ([], ["--members", "1"]):
         assert main(["train", *words("mine.npz", "teachers"), *chosen]) == 2
         assert changed in capsys.readouterr().err

@@ -187,7 +187,7 @@ def test_the_progress_of_several_is_told_once() -> None:
     told[2].message("finished")
     # The oldest that is going on speaks, of the rate of all that are; one that has failed is silent, and said so.
     assert heard.updates == [(1, 10.0), (2, 22.0), (3, 12.0), (4, 7.0)]
-    assert heard.messages == ["teacher 1: ValueError: odd; no other run begins", "teacher 2: finished"]
+    assert heard.messages == ["teacher 1: ValueError: odd; no further run starts", "teacher 2: finished"]
     assert together.rates == {}
 
 

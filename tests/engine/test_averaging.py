@@ -99,7 +99,7 @@ def test_advice_names_what_there_is_where_the_run_was_started(python: bool) -> N
     apart = warning_of(health(bad, bad, *(measured(acc, 0.3) for acc in (0.67, 0.23, 0.945))), "val", python=python)
     assert apart is not None
     assert "from ACC 23.00% to 94.50%: some diverged in training" in apart
-    assert f"a lower learning rate ({lr}), or limit the gradient ({clip})" in apart
+    assert f"a lower learning rate ({lr}), or clip the gradient ({clip})" in apart
     assert "BatchNorm" not in apart
     assert weight_decay not in apart
     for told in (lag, worse, apart):

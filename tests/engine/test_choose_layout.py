@@ -77,8 +77,8 @@ def test_optimizers(
     job = make_job("supervised", "none", optimizer=optimizer, unsaid=("lr", "weight_decay"), **world)
     assert chosen(job, told, lossless=not alone) is layout
     assert len(told) == (layout is OUTERMOST)
-    assert all(sentence.startswith("a step cannot have channels innermost") for sentence in told)
-    assert alone or not told or "no step of Views is tried" in told[0]
+    assert all(sentence.startswith("a step cannot use the channels-last memory format") for sentence in told)
+    assert alone or not told or "a step of Views cannot be tried" in told[0]
 
 
 def test_no_layout_without_the_fast_path(make_job: Any) -> None:

@@ -162,10 +162,10 @@ def test_a_signal_to_one_stops_all_and_any_number_goes_on(runs: tuple[Path, list
 def test_nobody_says_that_all_is_held_before_it_is(runs: tuple[Path, list[list[str]]]) -> None:
     slow, full = ([line[1:] for line in sorted(runs[1]) if line[0] == kind] for kind in ("slow", "full"))
     assert [(rank, step) for rank, _, step in slow] == [("0", "3"), ("1", "3")]
-    assert all("holds everything" in end for _, end, _ in slow)
+    assert all("progress is saved in" in end for _, end, _ in slow)
     assert [(rank, step) for rank, _, step in full] == [("0", "nothing"), ("1", "nothing")]
     assert full[0][1].startswith("OSError: [Errno 28] the checkpoint could not be written (No space left on device)")
-    assert "holds everything" not in full[1][1]
+    assert "progress is saved in" not in full[1][1]
 
 
 def test_dropout_is_drawn_by_each_process(runs: tuple[Path, list[list[str]]]) -> None:
@@ -263,8 +263,8 @@ def test_torchrun_goes_on_after_a_killed_worker(runs: tuple[Path, list[list[str]
         os.kill(killed, signal.SIGKILL)
         table, told = run.communicate(timeout=LONG)
     assert run.returncode == 0, told
-    assert "going on after step" in told
-    assert "2 processes, data-parallel: all train one teacher after the other together (as asked)" in told
+    assert "resuming after step" in told
+    assert "2 processes, data-parallel: all of them train each teacher together (as requested)" in told
     assert told.count("teacher 0 (1 of 1)") == 2, "of the first process, before and after"
     assert table.count("teacher-0") == 1
 

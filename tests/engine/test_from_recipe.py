@@ -222,9 +222,9 @@ def test_a_network_that_seeds_itself_is_told_before_the_first_step(make_teller: 
     def told(recipe: Recipe, name: str, **given: Any) -> bool:
         teller = make_teller()
         note = (
-            "all teachers begin with the same weights, and only the order of the data tells them apart: if "
-            f"{recipe.network} calls torch.manual_seed, or draws from a generator with a seed of its own, leave that "
-            "out, for each teacher has a seed of its own"
+            "all teachers start with the same weights and differ only in the order of their data: if "
+            f"{recipe.network} calls torch.manual_seed, or uses a generator with a fixed seed, remove that, because "
+            "each teacher has its own seed"
         )
         train_teachers(recipe, tmp_path / name, source=tiny(), progress=teller, **given)
         assert note not in teller.messages[1:]
@@ -308,9 +308,12 @@ def test_teachers_that_will_not_do(trained: Path, tmp_path: Path) -> None:
     )
     other = DataRecipe(source="npz:other.npz")
     refused(
-        r"teacher-0 was trained on npz:tiny.npz with 3 classes .* npz:other.npz with 4", trained, tiny(4), data=other
+        r"teacher-0 was trained on npz:tiny.npz with 3 classes, but .* npz:other.npz with 4",
+        trained,
+        tiny(4),
+        data=other,
     )
-    refused(r"learn npz:other.npz with 3", trained, tiny(shift=1), data=other)
+    refused(r"the student's data are npz:other.npz with 3", trained, tiny(shift=1), data=other)
     unfinished = shutil.copytree(trained, tmp_path / "unfinished")
     (unfinished / "teacher-1" / "result.json").unlink()
     refused(r"teachers: teacher-1 in .* not finished; run `onefold train` again", unfinished)
@@ -340,7 +343,7 @@ def test_the_ensemble_is_evaluated_from_predictions_alone(trained: Path, tmp_pat
         evaluate_run(broken)
     with pytest.raises(ValueError, match="not a finished run"):
         evaluate_run(broken / "teacher-0")
-    with pytest.raises(ValueError, match="not a finished run"):
+    with pytest.raises(ValueError, match="nothing is neither a finished run nor a folder of teachers"):
         evaluate_run(tmp_path / "nothing")
 
 

@@ -171,8 +171,8 @@ def one_step(student: AnyStudent, layout: torch.memory_format) -> None:
         (Flattens, Flattens, INNERMOST, ""),
         (Draws, Draws, INNERMOST, ""),
         (DrawsOnMaps, DrawsOnMaps, INNERMOST, ""),
-        (Views, None, OUTERMOST, "the student cannot have channels innermost in memory"),
-        (ViewsInTraining, Flattens, OUTERMOST, "the student cannot have channels innermost in memory"),
+        (Views, None, OUTERMOST, "the student cannot use the channels-last memory format"),
+        (ViewsInTraining, Flattens, OUTERMOST, "the student cannot use the channels-last memory format"),
         (ReadsMemoryInTraining, None, OUTERMOST, "its gradients differ"),
         (ReadsGradients, None, OUTERMOST, "its gradients differ"),
         (DrawsAndReadsMemory, None, OUTERMOST, "its gradients differ"),
@@ -180,9 +180,9 @@ def one_step(student: AnyStudent, layout: torch.memory_format) -> None:
         (Flattens, ReadsGradients, OUTERMOST, "the teachers"),
         (NoNoise, None, INNERMOST, ""),
         (NoNoiseAndViews, None, OUTERMOST, "the student"),
-        (ReadsMemory, None, OUTERMOST, "its answers differ"),
-        (BeginsWithZeros, None, OUTERMOST, "its answers differ"),
-        (Flattens, Views, OUTERMOST, "the teachers cannot have channels innermost in memory"),
+        (ReadsMemory, None, OUTERMOST, "its outputs differ"),
+        (BeginsWithZeros, None, OUTERMOST, "its outputs differ"),
+        (Flattens, Views, OUTERMOST, "the teachers cannot use the channels-last memory format"),
         (ViewsInTraining, ViewsInTraining, OUTERMOST, "the student"),
         (Flattens, ViewsInTraining, INNERMOST, ""),  # teachers are never in training
         (Pixels, Pixels, OUTERMOST, ""),
@@ -247,7 +247,7 @@ def test_who_has_a_part_in_a_step_may_refuse() -> None:
 
     student = Plain(Flattens())
     assert layout_for(student, None, X, step, told.append) == OUTERMOST
-    assert "a step cannot have channels innermost in memory" in told[0]
+    assert "a step cannot use the channels-last memory format" in told[0]
     assert all(p.grad is None for p in student.parameters())
 
 
@@ -298,7 +298,7 @@ class LooksAtItsGradient(Flattens):
 def test_a_teachers_gradient_is_asked_for() -> None:
     told: list[str] = []
     assert layout_for(Plain(Flattens()), of(LooksAtItsGradient), X, one_step, told.append) == OUTERMOST
-    assert "the teachers cannot have channels innermost" in told[0]
+    assert "the teachers cannot use the channels-last memory format" in told[0]
     assert layout_for(Plain(Flattens()), of(LooksAtItsGradient), X, one_step, told.append, followed=False) == INNERMOST
     assert len(told) == 1
 
@@ -515,7 +515,7 @@ def test_a_network_that_views_trains_on_crops() -> None:
     x = torch.randint(256, (24, 3, SIZE, SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     data = Arrays(x, torch.arange(24) % CLASSES)
     training = prepare(job_of(Views, data, of(Views), augment=CropFlip(2), say=told.append))
-    assert any("channels innermost" in text for text in told)
+    assert any("channels-last memory format" in text for text in told)
     assert bool(losses(training).isfinite().all())
 
 

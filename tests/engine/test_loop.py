@@ -302,7 +302,7 @@ def test_a_signal_stops_after_the_step_and_the_run_goes_on(
     assert [signal.getsignal(each) for each in every] == handlers
     teller = make_teller()
     result = conduct(job, RunFolder(tmp_path / "b"), {"r": 1}, progress=teller)
-    assert teller.messages[0] == f"going on after step {at} of 8"
+    assert teller.messages[0] == f"resuming after step {at} of 8"
     assert [u[0] for u in teller.updates] == list(range(at + 1, 9))
     assert same(result.model, undisturbed.model)
     assert lines(tmp_path / "a") == lines(tmp_path / "b")

@@ -55,7 +55,11 @@ def test_the_log_has_a_line_for_each_epoch(make_job: Any, caplog: Logs, monkeypa
     monkeypatch.setattr("onefold.engine.watch.LOOK", 0.0)
     with caplog.at_level(logging.INFO, "onefold"):
         conduct(make_job("supervised", "none", epochs=4))
-        found = [LINE.fullmatch(record.message) for record in caplog.records if "are taken" not in record.message]
+        found = [
+            LINE.fullmatch(record.message)
+            for record in caplog.records
+            if "the best on the validation split" not in record.message
+        ]
         assert [match and match[1] for match in found] == ["1", "2", "3", "4"]
         assert [match and match[2] is None for match in found] == [False, False, False, True]
         caplog.clear()
@@ -71,14 +75,18 @@ def test_which_epoch_did_best_is_told_where_it_is_not_the_last(make_job: Any, ma
     for epoch in (4, 2):
         tell_best(Position(16, best=Best(4 * epoch, epoch, 0.8125, 0.5)), training, teller)
     (told,) = teller.messages
-    assert told == "the weights of epoch 2 of 4 are taken, which did best on the validation split: 81.25% right"
+    assert told == "the weights of epoch 2 of 4 are used, the best on the validation split: accuracy 81.25%"
 
 
 def test_epochs_shorter_than_a_second_do_not_have_one_each(make_job: Any, caplog: Logs, monkeypatch: Any) -> None:
     monkeypatch.setattr("onefold.engine.watch.LOOK", 1000.0)
     with caplog.at_level(logging.INFO, "onefold"):
         conduct(make_job("supervised", "none", epochs=4))
-    found = [LINE.fullmatch(record.message) for record in caplog.records if "are taken" not in record.message]
+    found = [
+        LINE.fullmatch(record.message)
+        for record in caplog.records
+        if "the best on the validation split" not in record.message
+    ]
     assert [match and match[1] for match in found] == ["1", "4"]
 
 

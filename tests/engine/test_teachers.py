@@ -36,7 +36,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("folder", "said"),
     [
-        ("runs/a/teachers/teacher-1", "is a single teacher; give the folder that holds it, runs/a/teachers"),
+        ("runs/a/teachers/teacher-1", "is a single teacher; give the folder that contains it, runs/a/teachers"),
         ("runs/a/kd", "is the run of a student, not a folder of teachers; its teachers are in runs/a/teachers"),
         ("runs/a/moved", "is the run of a student, not a folder of teachers; give a folder made by `onefold train`"),
         ("runs/a/python", "is the run of a student, not a folder of teachers; give a folder made by `onefold train`"),
@@ -54,7 +54,7 @@ def test_another_folder_is_told_from_that_of_the_teachers(folder: str, said: str
 def test_the_folder_of_a_teacher_is_named_from_inside(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = (runs / "a/teachers").resolve()
     monkeypatch.chdir(folder / "teacher-0")
-    with pytest.raises(ValueError, match=f"the folder that holds it, {folder}$"):
+    with pytest.raises(ValueError, match=f"the folder that contains it, {folder}$"):
         teacher_runs(".")
 
 

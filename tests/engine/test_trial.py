@@ -40,8 +40,8 @@ def test_what_does_not_depend_on_the_format() -> None:
 
 
 def test_what_depends_on_it() -> None:
-    assert asked(by_memory) == "its answers differ"
-    assert asked(lambda x: by_memory(F.dropout(x, 0.5))) == "its answers differ"
+    assert asked(by_memory) == "its outputs differ"
+    assert asked(lambda x: by_memory(F.dropout(x, 0.5))) == "its outputs differ"
     assert asked(lambda x: x.view(-1)).startswith("view size is not compatible")
 
 
@@ -89,7 +89,7 @@ def test_no_memory_is_no_refusal() -> None:
 def test_the_first_refusal_counts() -> None:
     assert first_refusal([("one", lambda: ""), ("two", lambda: "no"), ("three", full)]) == (
         True,
-        "two cannot have channels innermost in memory, which would be faster: no",
+        "two cannot use the channels-last memory format, which would be faster: no",
     )
     assert first_refusal([("one", lambda: asked(lambda x: x.view(7)))]) == (True, "")
     assert first_refusal([("one", lambda: "")]) == (False, "")

@@ -52,8 +52,8 @@ def test_networks_without_training_are_told_from_trained_ones(make_job: Any, dig
     source, trained = digits
     note = untrained_note(job_with(make_job, [trained[0], fresh(seed), trained[1]], source.train, source.val), 10)
     assert note is not None
-    assert note.startswith("teacher 1 looks untrained: right about ")
-    assert " of 128 examples of val, of which " in note
+    assert note.startswith("teacher 1 looks untrained: accuracy ")
+    assert " on 128 examples of val, of which " in note
     note = untrained_note(job_with(make_job, [fresh(seed), fresh(seed + 10)], source.train, None), 10)
     assert note is not None
     assert note.startswith("teachers 0, 1 look untrained")
@@ -95,7 +95,7 @@ def test_a_teacher_of_a_rare_class_may_always_answer_the_common_one(make_job: An
     assert bool((knowing(x).argmax(1) == 0).all())
     note = untrained_note(job_with(make_job, [knowing, ignorant], Arrays(x, y), None), 2)
     assert note is not None
-    assert note.startswith("teacher 1 looks untrained: right about 94% of 128 examples")
+    assert note.startswith("teacher 1 looks untrained: accuracy 94% on 128 examples")
 
 
 def test_what_cannot_be_judged_is_left_alone(make_job: Any, digits: Any) -> None:
@@ -116,7 +116,7 @@ def test_with_few_examples_in_val_those_of_train_are_looked_at(make_job: Any, di
     note = untrained_note(job_with(make_job, [fresh(0), fresh(1)], source.train, val), 10)
     assert note is not None
     assert note.startswith("teachers 0, 1 look untrained")
-    assert " of 128 examples of train, of which " in note
+    assert " on 128 examples of train, of which " in note
     assert untrained_note(job_with(make_job, trained, source.train, val), 10) is None
 
 

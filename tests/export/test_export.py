@@ -386,7 +386,7 @@ def test_without_validation_there_is_no_temperature(tmp_path: Path) -> None:
         (["RUN", "--format", "onnx", "--batch", "0"], "batch: expected at least 1, got 0"),
         (["RUN", "--format", "safetensors", "--batch", "4"], "batch: expected none with safetensors"),
         ([".", "--format", "onnx"], ". is not a run folder, but holds some; give one of them: kd, teachers"),
-        (["empty", "--format", "onnx"], "empty is not a run folder; give the folder of a run, or of teachers"),
+        (["empty", "--format", "onnx"], "empty is not a run folder; give a run folder, or a folder of teachers"),
         (["RUN", "--format", "onnx", "--out", "."], "is a folder; name a file in it, such as model.onnx"),
         (["RUN", "--format", "hub", "--out", "file"], "file is a file; name a folder"),
         (["RUN", "--format", "tflite"], "expected safetensors, onnx, torch-export or hub, got 'tflite'"),

@@ -112,7 +112,7 @@ def test_packed_at_any_moment(done: Path, tmp_path: Path, moment: int, monkeypat
     made = reproduce("tiny", there / "runs", stage=stage, table=TINY, changes=THERE)
     assert not made.outcome.failures
     assert outcome_of(there / "runs") == outcome_of(done)
-    assert sum("going on after step" in text for text in stage.messages) == len(begun)
+    assert sum("resuming after step" in text for text in stage.messages) == len(begun)
     assert begun
 
 

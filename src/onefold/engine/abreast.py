@@ -112,7 +112,7 @@ def abreast(
         raise next((failure for failure in failures if not isinstance(failure, Interrupted)), failures[0])
     if len(results) < len(runs):  # asked to stop just when every run that had begun was at its end
         raise Interrupted(
-            f"stopped before {len(runs) - len(results)} of {len(runs)} runs began; the same command goes on",
+            f"stopped before {len(runs) - len(results)} of {len(runs)} runs; run the same command again to resume",
             signal.SIGTERM,
         )
     return [results[k] for k in range(len(runs))]
@@ -167,7 +167,7 @@ class Together:
             self.progress.update(done, total, loss, lr, sum(self.rates.values()))
 
     def failed(self, k: int, failure: Exception) -> None:
-        self.progress.message(f"{self.names[k]}: {type(failure).__name__}: {failure}; no other run begins")
+        self.progress.message(f"{self.names[k]}: {type(failure).__name__}: {failure}; no further run starts")
 
 
 class Member:

@@ -33,7 +33,7 @@ from onefold.fast.network import make_fast, make_plain
 from onefold.fast.tf32 import tf32
 from onefold.methods import AnyStudent
 
-SHARED = "copies, with which it would be tried, share weights with the original"
+SHARED = "copies to try it with share weights with the original"
 APART = 0.1  # largest allowed difference of outputs, relative to the largest output: what bf16 rounding can cause
 
 T = TypeVar("T")
@@ -102,14 +102,14 @@ def fold_all(teachers: Teachers, given: Teachers, x: Tensor, say: Callable[[str]
                     close(answers(folded, x), answers(original, x), original)
                     for folded, original in ((teachers.networks[m], given.networks[m]) for m in alike)
                 )
-            reason = "" if same else "their answers differ"
+            reason = "" if same else "their outputs differ"
         except Exception as error:  # a network that torch's compiler cannot trace, or that needs the removed layer
             reason = told(error)
         if reason:
             copied: dict[int, Any] = {}  # one deepcopy memo: alike teachers share storage, which is then copied once
             for m in alike:
                 teachers.networks[m] = copy.deepcopy(given.networks[m], copied)
-            say(f"the teachers' BatchNorm cannot be folded into their convolutions and stays: {reason}")
+            say(f"the teachers' BatchNorm cannot be folded into their convolutions and is kept: {reason}")
 
 
 def told(error: Exception) -> str:
@@ -166,9 +166,9 @@ def check_gradients(before: AnyStudent, after: AnyStudent, x: Tensor, precision:
         found = for_the_first_time(partial(gradient, after, x, precision), x)
     alike = likeness(found, exact)
     if not alike > (ALIKE if precision == "bf16" else EQUAL):
-        raise ValueError(f"its gradients are only {alike:.3f} alike")
+        raise ValueError(f"its gradients differ too much (similarity {alike:.3f})")
     if lost := lost_gradients(found, exact, rounded):
-        raise ValueError(f"the gradient of {lost[0]} is another one")
+        raise ValueError(f"the gradient of {lost[0]} differs")
 
 
 @torch.no_grad()
@@ -195,7 +195,7 @@ def plain_unless_alike(
     """Restores the original networks if, in any process, the rewritten ones fail or give different outputs."""
     try:
         worst = float((ask() - expected).abs().max() / expected.abs().max().clamp(min=1e-6))
-        reason = "" if worst < APART else f"its answers differ by {worst:.1%}"
+        reason = "" if worst < APART else f"its outputs differ by {worst:.1%}"
     except Exception as error:  # a network may do anything that torch's compiler cannot trace
         reason = told(error)
     reasons = [found for found in world.collected(reason) if found]

@@ -57,7 +57,7 @@ def answering(folder: Path | str, call: str, given: str = "", own: Own | None = 
     own = own or Own()
     path = Path(folder).expanduser()
     if not path.is_dir():
-        raise ValueError(f"{folder}: there is no such folder; give the folder of a run, or of teachers")
+        raise ValueError(f"{folder}: there is no such folder; give a run folder, or a folder of teachers")
     runs = teacher_runs(path) if is_teachers(path) else [RunFolder(path)]
     check_started(path, runs)
     for run in runs:
@@ -84,7 +84,7 @@ def check_started(path: Path, runs: Sequence[RunFolder]) -> None:
     inside = {file.parent for file in path.rglob("recipe.json")}
     near = sorted({run.parent if run.match("teacher-*") and is_teachers(run.parent) else run for run in inside})
     if not near:
-        raise ValueError(f"{path} is not a run folder; give the folder of a run, or of teachers")
+        raise ValueError(f"{path} is not a run folder; give a run folder, or a folder of teachers")
     raise ValueError(f"{path} is not a run folder, but holds some; give one of them: {first_few(near)}")
 
 
@@ -92,19 +92,17 @@ def check_own(run: RunFolder, call: str, own: nn.Module | None) -> None:
     """Refuses a missing network if the user has to provide one, and one that does not match the run."""
     about, finished = run.about, run.finished  # an unfinished run is refused later, when it is read
     if "image_size" not in about and own is None and finished:
-        raise ValueError(
-            f"{run.path} was trained from Python, and its folder has the weights alone; from there: {call}"
-        )
+        raise ValueError(f"{run.path} was trained from Python, so its folder has only the weights; use {call}")
     if "image_size" in about and own is not None and not is_own(about["network"]):
         raise ValueError(
-            f"net: expected none for {run.path}, got a {type(own).__name__}; its {about['network']} is built from what "
-            "the folder says, with the mean and deviation that inputs are standardised with"
+            f"net: expected none for {run.path}, got a {type(own).__name__}; its {about['network']} is built "
+            "from what the folder records, including the mean and deviation that standardise inputs"
         )
     wanted = about.get("standardized")
     if own is not None and wanted is not None and standardized(own) != wanted:
         raise ValueError(
-            f"net: expected inputs standardised as the run's network does it, with {told(wanted)}, got "
-            f"{told(standardized(own))}; that is not among the weights"
+            f"net: expected inputs to be standardised as in the run, with {told(wanted)}, got "
+            f"{told(standardized(own))}; these values are not among the weights"
         )
 
 

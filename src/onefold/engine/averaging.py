@@ -133,28 +133,28 @@ def warning_of(health: dict[str, Any], split: str, *, python: bool = False) -> s
             return None
         return (
             f"BatchNorm's running statistics lag behind the weights: on {split} the network has "
-            f"{told(health['collapsed'])}, and {told(again)} with statistics re-estimated on training images. Train "
+            f"{told(health['collapsed'])}, but {told(again)} with statistics re-estimated on training images. Train "
             f"for more steps ({name['epochs']}, or a smaller {name['batch_size']}), or serve it with those ({REMEDY})"
         )
     typical = {metric: mean(members, metric) for metric in KEPT}
     text = (
-        f"averaging hurts: on {split} the collapsed network has {told(health['collapsed'])}, and its members have "
+        f"averaging hurts: on {split} the collapsed network has {told(health['collapsed'])}, but its members have "
         f"{told(typical)} on average"
     )
     least, most = (end(member["acc"] for member in members) for end in (min, max))
     if most - least > WIDE:
         return text + (
             f", from ACC {100 * least:.2f}% to {100 * most:.2f}%: some diverged in training. Use a lower learning rate "
-            f"({name['lr']}), or limit the gradient ({name['clip']})"
+            f"({name['lr']}), or clip the gradient ({name['clip']})"
         )
     if again is not None and not hurts(again, members, count):
         return text + (
-            f"; BatchNorm statistics re-estimated on training images mend it ({told(again)}): serve the network with "
-            f"those ({REMEDY})"
+            f"; re-estimating BatchNorm statistics on training images fixes this ({told(again)}): serve the network "
+            f"with those ({REMEDY})"
         )
     return text + (
-        f"; pull the factors harder toward one (a larger {name['weight_decay']}), let them move less (a lower "
-        f"{name['lr']}, of which they get M times as much), or train longer ({name['epochs']})"
+        f"; keep the factors closer to one with a larger {name['weight_decay']} or a lower {name['lr']} (the "
+        f"factors' learning rate is M times as large), or train longer ({name['epochs']})"
         + ("" if again is None else f"; re-estimated BatchNorm statistics are not enough ({told(again)})")
     )
 

@@ -40,7 +40,7 @@ def layout_of_job(
             return  # torch's SGD works with any memory format; a custom optimizer may not
         optimizer = optimizer_for(other, job.settings, job.optimizer, unsaid=job.unsaid)
         if not alone and layout is INNERMOST and not of_torch(optimizer):  # a step of it may need all processes, too
-            raise ValueError(f"with several processes, no step of {type(optimizer).__name__} is tried")
+            raise ValueError(f"with several processes, a step of {type(optimizer).__name__} cannot be tried")
         optimizer.step()
 
     known = job.perturbation is PERTURBATIONS.get(job.perturbation.name)  # another may follow a gradient unsaid

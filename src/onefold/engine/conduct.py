@@ -99,8 +99,8 @@ def tell_best(at: Position, training: Training, progress: Progress) -> None:
     """Reports which epoch's weights are returned, if not the last one's."""
     if at.best is not None and at.best.epoch < training.job.settings.epochs:
         progress.message(
-            f"the weights of epoch {at.best.epoch} of {training.job.settings.epochs} are taken, which did best on the "
-            f"validation split: {100 * at.best.acc:.2f}% right"
+            f"the weights of epoch {at.best.epoch} of {training.job.settings.epochs} are used, the best on the "
+            f"validation split: accuracy {100 * at.best.acc:.2f}%"
         )
 
 
@@ -125,8 +125,8 @@ def same_note(job: Job) -> str | None:
     if not same:
         return None
     return (
-        f"teachers {' and teachers '.join(same)} have the same weights, and answer as one: was a network given twice, "
-        "or were the same weights loaded?"
+        f"teachers {' and teachers '.join(same)} have the same weights and give the same predictions: was a network "
+        "given twice, or were the same weights loaded?"
     )
 
 

@@ -28,8 +28,8 @@ def check_differentiable(job: Job, x: Tensor) -> None:
         found = without_gradient(dict(enumerate(job.teachers.networks)), x)
     if found:
         raise ValueError(
-            f"teachers: '{job.perturbation.name}' follows the gradient of their answers with respect to the inputs, "
-            f"and {found[0]}; use the perturbation 'none' or 'gaussian', or let the gradient through: no "
+            f"teachers: '{job.perturbation.name}' needs the gradient of their outputs with respect to the inputs, "
+            f"but {found[0]}; use the perturbation 'none' or 'gaussian', or let the gradient through: no "
             "torch.no_grad(), no detach() and no NumPy in forward"
         )
 
@@ -43,8 +43,8 @@ def without_gradient(networks: dict[int, nn.Module], x: Tensor) -> list[str]:
             with torch.enable_grad():
                 answers = logits_of(network, x.detach().clone().requires_grad_())
         except RuntimeError as error:  # for example from `.numpy()`, which refuses tensors that require a gradient
-            found.append(f"{who} cannot be asked for one: {str(error).splitlines()[0]}")
+            found.append(f"{who} cannot compute it: {str(error).splitlines()[0]}")
             continue
         if not answers.requires_grad:
-            found.append(f"{who} has none")
+            found.append(f"{who} does not have it")
     return found

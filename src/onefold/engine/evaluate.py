@@ -116,8 +116,8 @@ def evaluate_run(folder: Path | str, members: int | None = None) -> dict[str, fl
     run = RunFolder(folder)
     if not run.started and not teacher_folders(run.path):
         raise ValueError(
-            f"{run.path} is not a finished run, and holds no teachers; give the folder of a run, or of teachers "
-            "('onefold evaluate' and 'onefold report' take folders that hold runs, too)"
+            f"{run.path} is neither a finished run nor a folder of teachers; give one of these "
+            "('onefold evaluate' and 'onefold report' also take folders that contain runs)"
         )
     if run.started:
         run.result  # noqa: B018 -- raises if the run is not finished
@@ -149,7 +149,7 @@ def teachers_stored(folder: Path, members: int | None = None) -> list[Splits]:
     asked = teacher_folders(folder) if members is None else [run.path for run in teacher_runs(folder, members)]
     for path in asked:
         if not RunFolder(path).finished:
-            raise ValueError(f"{path} is not finished; run `onefold train` again to go on with it")
+            raise ValueError(f"{path} is not finished; run `onefold train` again to resume it")
         each.append(stored(RunFolder(path)))
     for split in each[0]:
         labels = each[0][split][0]
@@ -193,7 +193,9 @@ def stored(run: RunFolder) -> Splits:
     """Labels and log-probabilities of every split stored in a run's folder."""
     found = {split: run.predictions(split) for split in ("val", "test")}
     if not any(found.values()):
-        raise ValueError(f"{run.path}: expected predictions of a val or test split, got none; give them when it is run")
+        raise ValueError(
+            f"{run.path}: expected predictions on a val or test split, got none; train it with one of them"
+        )
     return {split: (torch.from_numpy(p[0]), torch.from_numpy(floats(p[1]))) for split, p in found.items() if p}
 
 

@@ -145,9 +145,9 @@ def seed_note(recipe: Recipe, source: Source, device: torch.device) -> str | Non
     if not begin_alike(first, second):
         return None
     return (
-        "all teachers begin with the same weights, and only the order of the data tells them apart: if "
-        f"{recipe.network} calls torch.manual_seed, or draws from a generator with a seed of its own, leave that out, "
-        "for each teacher has a seed of its own"
+        "all teachers start with the same weights and differ only in the order of their data: if "
+        f"{recipe.network} calls torch.manual_seed, or uses a generator with a fixed seed, remove that, because each "
+        "teacher has its own seed"
     )
 
 

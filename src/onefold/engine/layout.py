@@ -90,7 +90,7 @@ def layout_for(
         return OUTERMOST
     other = copy.deepcopy(student)
     if shares(other, student):
-        found = True, REFUSED.format("the student", "a copy of it shares weights with it, so that nothing can be tried")
+        found = True, REFUSED.format("the student", "a copy of it shares weights with it, so it cannot be tried")
     else:
         strides = strides_of(other)
         trials: list[tuple[str, Callable[[], str]]] = [("the student", partial(of_student, other, strides, x, few))]

@@ -110,7 +110,7 @@ def check_length(found: int, steps: int) -> None:
     if found != steps:
         raise ValueError(
             f"train: expected {steps} batches in every epoch, got {found}; "
-            "a DataLoader has to be one that can be iterated again for every epoch"
+            "a DataLoader must allow iterating again in every epoch"
         )
 
 
@@ -122,7 +122,7 @@ def resume(training: Training, keeper: Keeper, losses: Losses, progress: Progres
     training.load_state_dict(state["training"])
     losses.load_state_dict(state["losses"])
     best = None if state["best"] is None else Best(**state["best"])
-    progress.message(f"going on after step {state['step']} of {total}")
+    progress.message(f"resuming after step {state['step']} of {total}")
     return Position(state["step"], state["seconds"], best)
 
 
@@ -135,7 +135,7 @@ def one_step(training: Training, x: Tensor, labels: Tensor, losses: Losses, step
         check_finite(losses, step, keeper.last)
         refuse_inputs(f"train: expected finite inputs, got {ODD} values in the batch of step {step + 1}", [x])
         if not weights_finite(training.student) or not answers_finite(training.student.at_rest, [x]):
-            raise diverged(step + 1, "the network's answers are not finite", training.rate, keeper.last()) from error
+            raise diverged(step + 1, "the network's outputs are not finite", training.rate, keeper.last()) from error
         raise
 
 
@@ -150,7 +150,7 @@ def evaluate(training: Training, keeper: Keeper, at: Position, epoch: int) -> di
     except ValueError as error:
         refuse_inputs(f"val: expected finite inputs, got {ODD} values", (x for x, _ in training.val.batches()))
         if not answers_finite(served, (x for x, _ in training.val.batches())):
-            raise diverged(at.step, "the network's answers are not finite", training.rate, keeper.last()) from error
+            raise diverged(at.step, "the network's outputs are not finite", training.rate, keeper.last()) from error
         raise
     keeper.log({"kind": "val", "step": at.step, "epoch": epoch} | metrics)
     training.schedule.measured(metrics)
@@ -179,7 +179,7 @@ def answers_finite(ensemble: Ensemble, inputs: Iterable[Tensor]) -> bool:
 def refuse_inputs(reason: str, inputs: Iterable[Tensor]) -> None:
     """Raises an error about the inputs if they are not finite, rather than blaming the network."""
     if not all(bool(x.isfinite().all()) for x in inputs):
-        raise ValueError(f"{reason}; mend the data, or leave those examples out")
+        raise ValueError(f"{reason}; fix or remove those examples")
 
 
 def refuse_broken(training: Training, keeper: Keeper, step: int) -> None:
@@ -191,8 +191,8 @@ def stop_if(told: Signals | None, keeper: Keeper, step: int, total: int) -> None
     if told is not None and keeper.run is not None:
         keeper.wait()
         raise Interrupted(
-            f"stopped by {told.name} after step {step} of {total}; {keeper.run.path} holds everything, "
-            "and the same command goes on from there",
+            f"stopped by {told.name} after step {step} of {total}; progress is saved in "
+            f"{keeper.run.path}; run the same command again to resume",
             told,
         )
 

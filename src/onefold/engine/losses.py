@@ -69,7 +69,7 @@ def weights_finite(module: torch.nn.Module) -> bool:
 
 def diverged(step: int, what: str, rate: float, last: Path | None) -> Diverged:
     kept = f"the last good checkpoint is {last}" if last is not None else "there is no checkpoint yet"
-    where = "" if last is None else "; in another folder"
+    where = "" if last is None else ", in another folder"
     # The loss is tau^2 times a cross-entropy, and weights are multiplied by factors: without normalisation layers, a
     # learning rate low enough not to diverge often learns too little.
     return Diverged(

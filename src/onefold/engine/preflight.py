@@ -50,7 +50,7 @@ def check_finite_inputs(name: str, split: Split) -> None:
     if odd:
         raise ValueError(
             f"{name}: expected finite inputs, got NaN or infinite values in {len(odd):,} examples: {first_few(odd)}; "
-            "mend them or leave them out"
+            "fix or remove them"
         )
 
 
@@ -105,7 +105,7 @@ def check_job(job: Job, student: AnyStudent, loss: Loss, x: Tensor, labels: Tens
     with torch.no_grad():
         value = loss(x, labels)
     if not bool(value.isfinite()):
-        raise ValueError(f"train: expected a finite loss before the first step, got {float(value)}; look at the inputs")
+        raise ValueError(f"train: expected a finite loss before the first step, got {float(value)}; check the inputs")
     check_evaluated(job, student, classes)
     check_smallest_batch(job, student, x)
     return classes
@@ -117,8 +117,8 @@ def check_weights(teachers: nn.Module) -> None:
         if not isinstance(value, Tensor) or value.is_quantized:
             kind = "a quantised tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
             raise ValueError(
-                f"teachers: expected weights that are tensors of numbers, got {kind} as {name}; give networks as they "
-                "were before they were quantised"
+                f"teachers: expected weights that are tensors of numbers, got {kind} as {name}; give the "
+                "networks before quantisation"
             )
 
 
@@ -127,7 +127,7 @@ def check_are_logits(name: str, answers: Tensor) -> None:
     rows = answers.float().flatten(0, -2)
     if rows.shape[-1] > 1 and bool((rows >= 0).all()) and bool(((rows.sum(-1) - 1).abs() < 1e-3).all()):
         raise ValueError(
-            f"{name}: expected logits, got probabilities: no answer is negative, and those of an example sum to one; "
+            f"{name}: expected logits, got probabilities: no output is negative, and those of an example sum to one; "
             "give the network without its softmax"
         )
 
@@ -195,7 +195,7 @@ def check_labels_of(name: str, split: Split, classes: int) -> None:
         try:
             check_range(labels, range(classes), (name + "[{}]").format)
         except ValueError as error:
-            raise ValueError(f"{name}: {error}; the network answers {classes} classes") from None
+            raise ValueError(f"{name}: {error}; the network has {classes} classes") from None
 
 
 def check_space(job: Job, x: Tensor) -> None:
@@ -227,7 +227,7 @@ def check_smallest_batch(job: Job, student: AnyStudent, x: Tensor) -> None:
         if "more than 1 value per channel" not in str(error):
             raise
         raise ValueError(
-            f"batch_size: {count} examples in batches of {batch} (worked through in "
+            f"batch_size: {count} examples in batches of {batch} (processed in "
             f"{optim.accumulate} parts) leave a single one for BatchNorm, which needs two; choose another batch_size"
         ) from None
 

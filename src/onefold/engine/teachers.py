@@ -69,7 +69,7 @@ def teacher_runs(folder: Path | str, members: int | None = None, fewer: str = ""
         raise ValueError(f"members: expected a whole number of at least 1, got {members!r}")
     folder = Path(folder).expanduser()
     if not folder.is_dir():
-        raise ValueError(f"teachers: expected a folder made by `onefold train`, got {folder}, which is not there")
+        raise ValueError(f"teachers: expected a folder made by `onefold train`, got {folder}, which does not exist")
     there = sum(path.is_dir() for path in folder.glob(NAMED))
     if not there:
         raise ValueError(f"teachers: {mistaken(folder)}")
@@ -85,7 +85,7 @@ def teacher_runs(folder: Path | str, members: int | None = None, fewer: str = ""
     if unfinished:
         raise ValueError(
             f"teachers: {', '.join(unfinished)} in {folder} {'is' if len(unfinished) == 1 else 'are'} not finished; "
-            "run `onefold train` again to go on"
+            "run `onefold train` again to resume"
         )
     return runs
 
@@ -94,7 +94,7 @@ def mistaken(folder: Path) -> str:
     """What a folder without teachers is, and which folder was probably meant."""
     run = RunFolder(folder)
     if run.started and run.about.get("kind") == "teacher":
-        return f"{folder} is a single teacher; give the folder that holds it, {holding(folder)}"
+        return f"{folder} is a single teacher; give the folder that contains it, {holding(folder)}"
     if run.started:
         taught = run.about.get("teachers")
         known = taught is not None and any(Path(taught).glob(NAMED))
@@ -124,7 +124,7 @@ def check_content(run: RunFolder, name: str, source: Source) -> None:
     if changed:
         raise ValueError(
             f"data: {' and '.join(changed)} of {name} {'are' if changed[1:] else 'is'} not what {run.path} was trained "
-            "with: other examples, other labels or another order; put the old ones back, or train on these in another "
+            "with: the examples, labels or their order differ; restore the old data, or train on these in another "
             "folder"
         )
 
@@ -137,7 +137,7 @@ def check_data(folder: Path | str, members: int, name: str, source: Source) -> N
         same &= about.get("data") == name or about.get("statistics") == [list(m) for m in source.statistics]
         if not same:
             raise ValueError(
-                f"teachers: {run.path} was trained on {about.get('data')} with {about.get('classes')} classes and the "
-                f"student is to learn {name} with {len(source.classes)}; give the teachers of that data set"
+                f"teachers: {run.path} was trained on {about.get('data')} with {about.get('classes')} classes, but the "
+                f"student's data are {name} with {len(source.classes)}; give the teachers of that data set"
             )
         check_content(run, name, source)

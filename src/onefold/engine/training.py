@@ -133,7 +133,7 @@ def prepare(job: Job) -> Training:
     precision = precision_on(job.device, settings.precision)
     job.world.rest()
     if settings.compile and isinstance(job.teachers, SpreadTeachers):
-        raise ValueError("compile: expected False where the teachers are spread over processes, got True")
+        raise ValueError("compile: expected False if the teachers are spread over processes, got True")
     check_loaders(job)
     x, labels = example_of(job.train, job.augment, job.device)
     check_space(job, x)

@@ -14,8 +14,8 @@ from onefold.engine.in_order import InOrder
 from onefold.fast.tf32 import tf32
 
 JITTER = 1e-6  # relative change of inputs, which changes no more than another order of summation
-REFUSED = "{} cannot have channels innermost in memory, which would be faster: {}"
-NO_ROOM = "channels stay outermost in memory, which may be slower: there is not enough memory to try them innermost"
+REFUSED = "{} cannot use the channels-last memory format, which would be faster: {}"
+NO_ROOM = "the channels-last memory format, which may be faster, is not used: there is not enough memory to try it"
 
 T = TypeVar("T")
 Compute = Callable[[Tensor, torch.memory_format], Gradients]  # tensors by name, from inputs
@@ -40,7 +40,7 @@ def first_refusal(trials: Iterable[tuple[str, Callable[[], str]]]) -> tuple[bool
     return False, ""
 
 
-def difference(compute: Compute, x: Tensor, alike: Alike, what: str = "answers") -> str:
+def difference(compute: Compute, x: Tensor, alike: Alike, what: str = "outputs") -> str:
     """What is wrong with the results in channels-last; empty if they are like those of contiguous tensors."""
     expected = unless_it_fails(lambda: seeing(compute, x, torch.contiguous_format))
     try:

@@ -38,10 +38,10 @@ def untrained_note(job: Job, classes: int) -> str | None:
         return None
     many = len(right) > 1
     return (
-        f"teacher{'s' * many} {', '.join(map(str, right))} look{'s' * (not many)} untrained: right about "
-        f"{', '.join(f'{acc:.0%}' for acc in right.values())} of {len(labels)} examples of {name}, of which "
+        f"teacher{'s' * many} {', '.join(map(str, right))} look{'s' * (not many)} untrained: accuracy "
+        f"{', '.join(f'{acc:.0%}' for acc in right.values())} on {len(labels)} examples of {name}, of which "
         f"{commonest(labels):.0%} are of one class. Were {'their' if many else 'its'} weights loaded, and are the "
-        "order of the classes and the scale of the inputs those of the training?"
+        "order of the classes and the scale of the inputs the same as in training?"
     )
 
 

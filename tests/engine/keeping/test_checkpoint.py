@@ -49,7 +49,9 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"No space left on device\), the one before is kept in .*run the same command"):
+    with pytest.raises(
+        OSError, match=r"No space left on device\), the previous one is still in .*run the command again"
+    ):
         save(path, {"step": 2, "x": torch.zeros(3)})
     monkeypatch.undo()
     assert load(path)["step"] == 1

@@ -149,7 +149,7 @@ def test_what_is_said_to_be_held_is(at: int, make_job: Any, tmp_path: Path, monk
     monkeypatch.setattr(checkpoints, "write_aside", partial(slowly, 0.2))
     job: Job = make_job(log_every=1)
     told = Told(at, lambda: signal.raise_signal(signal.SIGTERM))
-    with pytest.raises(Interrupted, match=f"after step {at} of 8; .* holds everything"):
+    with pytest.raises(Interrupted, match=f"after step {at} of 8; progress is saved in .*"):
         conduct(job, RunFolder(tmp_path), {"recipe": 1}, progress=told)
     assert load(tmp_path / "checkpoints" / "last.safetensors")["step"] == at
     assert not [thread for thread in threading.enumerate() if thread.name == "onefold-writer"]
@@ -184,7 +184,7 @@ def test_a_full_disk_is_told_within_the_next_epoch(
             time.sleep(0.1)
 
     job: Job = make_job(log_every=1)
-    with pytest.raises(OSError, match=r"could not be written .*, there is none before it"):
+    with pytest.raises(OSError, match=r"could not be written .*, there is no previous one"):
         conduct(job, RunFolder(tmp_path), {"recipe": 1}, progress=Seeing(0, None))
     assert seen[-1] == 5
 
@@ -207,7 +207,7 @@ def test_a_checkpoint_that_could_not_be_written_is_not_spoken_of(
                     group["params"][0].data.fill_(torch.nan)
 
     job: Job = make_job(log_every=1, optimizer=lambda groups: Breaking(groups))
-    with pytest.raises(OSError, match=r"could not be written .*, there is none before it"):
+    with pytest.raises(OSError, match=r"could not be written .*, there is no previous one"):
         conduct(job, RunFolder(tmp_path), {"recipe": 1})
 
 

@@ -167,7 +167,7 @@ def test_the_numbers_are_those_of_each_by_itself(
     assert len(stored(apart)) == 8  # two ensembles, three teachers, three students
     assert stored(together) == stored(apart)
     assert measured([together / name for name in names], wanted, stage) == Told()
-    assert [message.split(" for ")[0] for message in stage.messages] == 4 * ["corruption: stored already"]
+    assert [message.split(" for ")[0] for message in stage.messages] == 4 * ["corruption: already stored"]
     assert made == sets
 
 
@@ -191,7 +191,7 @@ def test_who_has_some_is_asked_for_the_others(
     assert measured(runs, stage=stage) == Told()
     assert made == few
     assert asked == 2 * [["latentbe"]] + 2 * [["latentbe", "kd"]]
-    assert stage.messages == [f"corruption: going on after 2 corruptions and severities of {runs[1]}"]
+    assert stage.messages == [f"corruption: resuming after 2 corruptions and severities of {runs[1]}"]
     assert stored(folder) == stored(alone)
 
 
@@ -229,7 +229,7 @@ def no_data(path: Path) -> str:
 
 def other_classes(path: Path) -> str:
     edit(path, "run.json", lambda about: about.update(class_names=[f"class {k}" for k in range(10)]))
-    return r"corruption of .*kd: the run was trained on digits with 10 classes, and what is found there now has 10"
+    return r"corruption of .*kd: the run was trained on digits with 10 classes, but the data found now have 10"
 
 
 def no_network(path: Path) -> str:
@@ -289,7 +289,7 @@ def test_a_run_on_features_is_left_out(alone: Path, copies: Copies, tmp_path: Pa
     train_teachers(recipe, tmp_path / "features")
     told = measured([tmp_path / "features", folder / "kd"])
     (sentence,) = told.left_out
-    assert "features was trained on features, and only images can be corrupted" in sentence
+    assert "features was trained on features, but only images can be corrupted" in sentence
     assert (told.failed, told.refused) == ([], {})
     place = "kd/measurements/corruption.json"
     assert stored(folder) == {place: stored(alone)[place]}

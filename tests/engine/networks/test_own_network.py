@@ -213,17 +213,20 @@ def test_what_was_made_can_be_copied_and_pickled() -> None:
         ("mynet.py:", "network: expected FILE.py:NAME or package.module:NAME, NAME being a class or a function"),
         (":Net", "network: expected FILE.py:NAME or package.module:NAME, "),
         ("mynet.py:Nett", "network: {}/mynet.py has no 'Nett'; did you mean 'Net'?"),
-        ("mynet.py:number", "network: expected a class or a function in {}/mynet.py that makes a new network each "),
-        ("mynet.py:ONE", "network: expected a class or a function in {}/mynet.py that makes a new network each time, "),
-        ("mynet.py:needy", "network: 'mynet.py:needy' needs depth, width, and only classes, num_classes, channels, "),
-        ("mynet.py:only", "network: 'mynet.py:only' needs classes, and only "),
-        ("nomodule:Net", "network: there is no module nomodule in {}, nor among those installed"),
-        ("nopackage.mynet:Net", "network: there is no module nopackage.mynet in {}, nor among those installed"),
+        ("mynet.py:number", "network: expected a class or a function in {}/mynet.py that returns a new network, got"),
+        (
+            "mynet.py:ONE",
+            "network: expected a class or a function in {}/mynet.py that returns a new network, got 'ONE', ",
+        ),
+        ("mynet.py:needy", "network: 'mynet.py:needy' needs depth, width, but only classes, num_classes, channels, "),
+        ("mynet.py:only", "network: 'mynet.py:only' needs classes, but only "),
+        ("nomodule:Net", "network: there is no module nomodule in {} or among the installed ones"),
+        ("nopackage.mynet:Net", "network: there is no module nopackage.mynet in {} or among the installed ones"),
         ("broken.py:Net", "network: {}/broken.py cannot be imported: ZeroDivisionError: division by zero ({0}/other"),
         ("syntax.py:Net", "network: {}/syntax.py cannot be imported: SyntaxError: '(' was never closed ({0}/syntax.py"),
         ("absent.py:Net", "network: {}/absent.py cannot be imported: ModuleNotFoundError: No module named 'nosuch' "),
         ("absent:Net", "network: absent cannot be imported: ModuleNotFoundError: No module named 'nosuch' ({}/absent"),
-        ("script.py:Net", "network: {}/script.py cannot be imported: SystemExit: 2 ({0}/script.py, line 2); put what "),
+        ("script.py:Net", "network: {}/script.py cannot be imported: SystemExit: 2 ({0}/script.py, line 2); put code "),
         (
             "nulls.py:Net",
             "network: {}/nulls.py cannot be imported: SyntaxError: source code string cannot contain null ",
@@ -257,12 +260,12 @@ def test_refused_before_anything_is_read(name: str, sentence: str, here: Path) -
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nothing", "network: expected 'mynet.py:nothing' to make a torch.nn.Module, got NoneType"),
-        ("fails", "network: 'mynet.py:fails' cannot be made: KeyError: 'depth' ({}/mynet.py, line 59); fix it"),
-        ("ten", "network: expected 'mynet.py:ten' to answer [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
-        ("ten_alone", "network: expected 'mynet.py:ten_alone' to answer [2, 3] for inputs [2, 3, 8, 8], a logit for "),
-        ("pair", "network: expected 'mynet.py:pair' to answer [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
-        ("flat", "network: expected 'mynet.py:flat' to answer [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
+        ("nothing", "network: expected 'mynet.py:nothing' to return a torch.nn.Module, got NoneType"),
+        ("fails", "network: 'mynet.py:fails' cannot be created: KeyError: 'depth' ({}/mynet.py, line 59); fix it"),
+        ("ten", "network: expected 'mynet.py:ten' to return [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
+        ("ten_alone", "network: expected 'mynet.py:ten_alone' to return [2, 3] for inputs [2, 3, 8, 8], a logit for "),
+        ("pair", "network: expected 'mynet.py:pair' to return [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
+        ("flat", "network: expected 'mynet.py:flat' to return [2, 3] for inputs [2, 3, 8, 8], a logit for each "),
         ("breaks", "network: 'mynet.py:breaks' fails on inputs [2, 3, 8, 8]: RuntimeError: "),
     ],
 )
@@ -273,9 +276,9 @@ def test_refused_when_it_is_made(name: str, sentence: str, here: Path) -> None:
     assert str(caught.value).startswith(sentence.format(here))
     ends = {
         "ten": "got [2, 10]; give it a parameter 'classes' or 'num_classes', which is",
-        "flat": "got [2]; let it answer",
+        "flat": "got [2]; let it return only logits",
     }
-    ends["pair"] = "got a tuple; let it answer logits [B, K] alone"
+    ends["pair"] = "got a tuple; let it return only logits [B, K]"
     assert ends.get(name, "") in str(caught.value)
 
 
@@ -288,7 +291,7 @@ def test_a_file_is_compiled_as_it_would_be_by_itself(here: Path) -> None:
 @pytest.mark.usefixtures("here")
 def test_one_network_for_all_teachers_is_refused() -> None:
     first = build_network("mynet.py:same", *SHAPE)
-    with pytest.raises(ValueError, match="to make a new network each time, got the same one twice"):
+    with pytest.raises(ValueError, match="to return a new network each time, got the same one twice"):
         build_network("mynet.py:same", *SHAPE)
     assert isinstance(first, nn.Module)
 
@@ -336,7 +339,7 @@ def test_found_again_from_elsewhere_and_with_all_that_was_moved(
     here.rename(moved)
     for held in [n for n in sys.modules if n.split(".")[0] == "package"]:
         del sys.modules[held]
-    with pytest.raises(ValueError, match="has the run's Net, is not there any more; put it back, or run the"):
+    with pytest.raises(ValueError, match="has the run's Net, no longer exists; put it back, run the command in"):
         network_of(recorded)
     monkeypatch.chdir(moved)
     net, example = network_of(recorded)
@@ -352,7 +355,7 @@ def test_a_module_of_the_same_name_from_elsewhere_is_not_taken(here: Path, monke
     del sys.modules["samename"]
     monkeypatch.chdir(here / "b")
     check_network("samename:Net")
-    with pytest.raises(ValueError, match=r"expected samename from .*/a/samename.py, got that from .*/b/samename.py"):
+    with pytest.raises(ValueError, match=r"expected samename from .*/a/samename.py, got the one from .*/b/samename.py"):
         network_of(recorded)
 
 
@@ -372,7 +375,7 @@ def test_a_run_folder_brings_no_code(name: str, file: str | None, here: Path) ->
     (here / "given").mkdir()
     (here / "given" / "net.py").write_text("raise AssertionError('executed')")
     (here / "given" / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"is not there any more; .*one that lies in a run's folder is not executed"):
+    with pytest.raises(ValueError, match=r"no longer exists; .*a file in a run's folder is not executed"):
         network_of(recorded)
 
 

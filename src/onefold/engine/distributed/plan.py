@@ -19,10 +19,10 @@ def by_members(mode: str, members: Sequence[int], world: World) -> tuple[bool, s
     if size == 1:
         return False, ""
     if mode == "members" or (mode == "auto" and count >= size):
-        why = "as asked" if mode == "members" else "there are enough for all"
-        return True, f"{size} processes, member-parallel: {count} teachers shared out, each trained by one ({why})"
-    why = "as asked" if mode == "data" else f"{count} teacher{'s' if count > 1 else ''} left for {size} processes"
-    return False, f"{size} processes, data-parallel: all train one teacher after the other together ({why})"
+        why = "as requested" if mode == "members" else "there are enough for all"
+        return True, f"{size} processes, member-parallel: {count} teachers, each trained by one process ({why})"
+    why = "as requested" if mode == "data" else f"{count} teacher{'s' if count > 1 else ''} left for {size} processes"
+    return False, f"{size} processes, data-parallel: all of them train each teacher together ({why})"
 
 
 def spreads(wanted: str, members: int, needed: int, device: torch.device, world: World) -> tuple[bool, str]:
@@ -33,7 +33,7 @@ def spreads(wanted: str, members: int, needed: int, device: torch.device, world:
     fit = needed <= ROOM * free
     spread = wanted == "spread" or (wanted == "auto" and not fit)
     compared = f"{needed / 2**20:,.0f} MiB of teachers, {free / 2**20:,.0f} MiB free for each process"
-    why = "as asked; " + compared if wanted != "auto" else compared
+    why = "as requested; " + compared if wanted != "auto" else compared
     held = f"spread, at most {-(-members // world.size)} of {members} in each" if spread else f"all {members} in each"
     return spread, f"{world.size} processes, data-parallel; teachers: {held} ({why})"
 

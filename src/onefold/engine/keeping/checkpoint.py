@@ -40,17 +40,17 @@ def write(path: Path, tensors: dict[str, Tensor], rest: Any) -> None:
         write_aside(path, content)
     except OSError as error:
         last = path.with_name("last.safetensors")
-        kept = f"the one before is kept in {last}" if last.exists() else "there is none before it"
+        kept = f"the previous one is still in {last}" if last.exists() else "there is no previous one"
         raise OSError(
             error.errno,
-            f"the checkpoint could not be written ({error.strerror}), {kept}; make room and run the same command again",
+            f"the checkpoint could not be written ({error.strerror}), {kept}; free up space and run the command again",
         ) from error
 
 
 def load(path: Path) -> dict[str, Any]:
     """The state that was given to `written_later`; nothing is unpickled."""
     if not path.exists():
-        raise ValueError(f"{path}: expected a checkpoint, got no such file; remove {path.parent} to begin anew")
+        raise ValueError(f"{path}: expected a checkpoint, got no such file; remove {path.parent} to start over")
     try:
         with safetensors.safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -59,7 +59,7 @@ def load(path: Path) -> dict[str, Any]:
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
         raise ValueError(
             f"{path}: expected a checkpoint, got a damaged or foreign file ({error}); "
-            f"remove {path.parent} to begin anew"
+            f"remove {path.parent} to start over"
         ) from None
     return state
 
@@ -85,7 +85,7 @@ def load_network(path: Path, network: nn.Module, doubt: str = "") -> None:
         reason = reason.rstrip(".") + (f"; {doubt}, and its weights no longer fit: undo the change" if doubt else "")
         raise ValueError(f"{path}: expected the weights of a {type(network).__name__}; {reason}") from None
     if doubt:
-        warn_once(f"{doubt}; the weights still fit, and what the network does with them may be something else")
+        warn_once(f"{doubt}; the weights still fit, but the network may now behave differently")
 
 
 @functools.cache

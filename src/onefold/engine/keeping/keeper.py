@@ -81,8 +81,8 @@ class Keeper:
         if best is not None and not best.exists():
             # The folder was copied while its files were being replaced. Fail now, not at the end of training.
             raise ValueError(
-                f"{best} is not there, which last.safetensors beside it refers to; copy the folder again, or remove "
-                f"{best.parent} to begin anew"
+                f"{best} does not exist, although last.safetensors refers to it; copy the folder again, or remove "
+                f"{best.parent} to start over"
             )
         self.run.rewind(0 if state is None else state["step"])
         if self.events is not None:

@@ -79,10 +79,10 @@ def corruption(
     todo: list[Rows] = []
     for subject in subjects:
         if not subject.images:
-            why = "was trained on features, and only images can be corrupted"
+            why = "was trained on features, but only images can be corrupted"
             told.left_out.append(f"corruption: {subject.path} {why}")
         elif measured_already(subject.targets, folder, any_source=any_source):
-            progress.message(f"corruption: stored already for {subject.path}")
+            progress.message(f"corruption: already stored for {subject.path}")
         else:
             todo.append(begun(subject, folder, progress))
     if not todo:
@@ -101,7 +101,7 @@ def begun(subject: Subject, folder: Path | None, progress: Counting) -> Rows:
     about = {"source": source_of(folder)}
     rows = Rows(subject, about, subject.main.store.parts(NAME, about))
     if rows.found:
-        progress.message(f"corruption: going on after {len(rows.found)} corruptions and severities of {subject.path}")
+        progress.message(f"corruption: resuming after {len(rows.found)} corruptions and severities of {subject.path}")
     return rows
 
 

@@ -30,7 +30,7 @@ def costs(subject: Subject, progress: Counting) -> list[str]:
     returns messages about what is left out."""
     device, store = described(subject.device), subject.main.store
     if timed_already(subject.targets, subject.device):
-        progress.message(f"costs: stored already for {subject.path} on {device}")
+        progress.message(f"costs: already stored for {subject.path} on {device}")
         return []
     asked, cannot = what_is_asked(subject)
     rows = []
@@ -68,7 +68,7 @@ def what_is_asked(subject: Subject) -> tuple[Asked, list[str]]:
             teachers = Teachers(networks).to(subject.device).eval()
             asked |= teachers_asked(teachers)
         except (ValueError, OSError) as error:
-            cannot.append(f"costs: the ensemble of {subject.path} is not timed beside it: {error}")
+            cannot.append(f"costs: the ensemble of {subject.path} is not timed: {error}")
     if subject.student is not None:
         collapsed = Plain(collapse(subject.student)).eval()
         return asked | {"be": answering(subject.student.at_rest), "collapsed": answering(collapsed)}, cannot

@@ -21,7 +21,7 @@ def health(subject: Subject, data: RunData, progress: Counting) -> str | None:
     store = subject.main.store
     stored = store.stored(NAME)
     if stored is not None and stored.get("split") == SPLIT:
-        progress.message(f"health: stored already for {subject.path}")
+        progress.message(f"health: already stored for {subject.path}")
         return None
     train, test = data.sampled("train", IMAGES, train=True), data.test()
     done, total = 0, len(train)

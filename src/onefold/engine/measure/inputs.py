@@ -91,9 +91,8 @@ def source_of(
     source = load(spec, options.root_of(data), progress=progress, **given)
     if list(source.classes) != about["class_names"] or list(source.image_size) != about["image_size"]:
         raise ValueError(
-            f"the run was trained on {data.source} with {len(about['class_names'])} classes, and what is found "
-            f"there now has {len(source.classes)} or other names or sizes; give the data of the run with "
-            "--data.root"
+            f"the run was trained on {data.source} with {len(about['class_names'])} classes, but the data "
+            f"found now have {len(source.classes)}, or other names or sizes; point --data.root to the run's data"
         )
     return source
 

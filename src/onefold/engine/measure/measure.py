@@ -40,7 +40,7 @@ class Wanted:
             raise ValueError(f"images: expected at least 2, got {self.images}")
         if self.corrupted is not None and not self.corrupted.is_dir():
             raise ValueError(
-                f"corrupted: expected a folder such as CIFAR-10-C, got {self.corrupted}, which is not there"
+                f"corrupted: expected a folder such as CIFAR-10-C, got {self.corrupted}, which does not exist"
             )
 
     @property
@@ -80,7 +80,7 @@ def measure_runs(
 def measure(subjects: Sequence[Subject], wanted: Wanted, stage: Callable[[str], Counting], told: Told) -> None:
     """Measures corruptions for all subjects together, and everything else one subject at a time."""
     shown = subjects[0].path.name if len(subjects) == 1 else f"{len(subjects)} runs"
-    looking = stage(f"{shown}: looking at {subjects[0].recipe.data.source}")
+    looking = stage(f"{shown}: reading {subjects[0].recipe.data.source}")
     data = RunData(subjects[0], wanted.data, lambda done, total: looking.count(done, total))
     for subject in subjects:
         for name, measurement in apart(subject, data, wanted, stage).items():
@@ -108,7 +108,7 @@ def apart(subject: Subject, data: RunData, wanted: Wanted, stage: Callable[[str]
     if wanted.ood:
         todo["out of distribution"] = lambda: ood(subject, data, wanted.ood, stage(f"{shown}: out of distribution"))
     elif every:
-        todo["out of distribution"] = lambda: "out of distribution: nothing says where other images are; give --ood"
+        todo["out of distribution"] = lambda: "out of distribution: not measured, because --ood names no other images"
     if wanted.subspace or every:
         todo["subspace"] = lambda: subspace(subject, data, wanted.images, stage(f"{shown}: subspace"))
     return todo

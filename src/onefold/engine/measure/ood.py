@@ -78,7 +78,7 @@ def ood(subject: Subject, data: RunData, sets: dict[str, str], progress: Countin
     resize = steps.get("resize")
     todo = [name for name, spec in sets.items() if not all(has(t, name, spec, resize) for t in subject.targets)]
     for name in sets.keys() - set(todo):
-        progress.message(f"out of distribution: {name} is stored already for {subject.path}")
+        progress.message(f"out of distribution: {name} is already stored for {subject.path}")
     if not todo:
         return
     inside = [inside_of(target, subject.classes) for target in subject.targets]
@@ -131,7 +131,7 @@ def inside_of(target: Target, classes: int) -> Entropies:
     found = Entropies(classes)
     logits = [split[1] for split in each if split is not None]
     if len(logits) < len(each):
-        raise ValueError(f"{target.name} has no predictions of a test split, against which others would be compared")
+        raise ValueError(f"{target.name} has no predictions on a test split to compare others with")
     for rows in rows_of(len(logits[0]), classes * len(logits)):
         found.update(log_mean_probabilities(torch.stack([z[rows] for z in logits])), out=False)
     return found

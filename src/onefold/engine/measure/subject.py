@@ -161,7 +161,7 @@ def with_members(run: RunFolder, student: AnyStudent) -> tuple[BatchEnsemble | N
     best = run.result.get("best_step")
     path = run.checkpoints / ("last.safetensors" if best is None else f"best-{best:08d}.safetensors")
     if not path.exists():
-        return None, f"{path} is not there, which alone has the members' factors"
+        return None, f"{path} does not exist, and only it has the members' factors"
     state = checkpoint.load(path)
     if best is None:
         state = {"student": state["training"]["ema"] or state["training"]["student"]}

@@ -31,11 +31,11 @@ def subspace(subject: Subject, data: RunData, images: int, progress: Counting) -
     student, store = subject.student, subject.main.store
     about: dict[str, Any] = {"images": images, "statistics": "augmented"}
     if (stored := store.stored(NAME)) is not None and about.items() <= stored.items():
-        progress.message(f"subspace: stored already for {subject.path}")
+        progress.message(f"subspace: already stored for {subject.path}")
         return None
     parts = store.parts(NAME, about)
     if parts:
-        progress.message(f"subspace: going on after {len(parts)} points of {subject.path}")
+        progress.message(f"subspace: resuming after {len(parts)} points of {subject.path}")
     train, test = data.sampled("train", images), data.sampled("test", images)
     trained = data.sampled("train", images, train=True)  # augmented, as the members have seen them
     few = data.sampled("test", min(images, IN_PLANE))

@@ -37,15 +37,13 @@ def build_network(
     channels = ChannelStatistics(tuple(mean), tuple(std))
     wide = re.fullmatch(WIDE, name)
     if name != "mlp" and (wide or name in NAMES) and image_size is not None and len(image_size) != 2:
-        raise ValueError(
-            f"network: '{name}' is for images, and the examples are of shape {list(image_size)}; use 'mlp'"
-        )
+        raise ValueError(f"network: '{name}' is for images, but the examples have shape {list(image_size)}; use 'mlp'")
     if wide is not None:
         return wide_resnet(int(wide[1]), int(wide[2]), classes, channels, channels.channels)
     if name in ("resnet18-small", "resnet50"):
         if channels.channels != 3:
             raise ValueError(
-                f"network: '{name}' is for images with 3 channels, and these have {channels.channels}; use 'wrn28x1'"
+                f"network: '{name}' is for images with 3 channels, but these have {channels.channels}; use 'wrn28x1'"
             )
         from onefold.models import resnet18_small, resnet50  # imports torchvision, which is slow
 
@@ -68,7 +66,7 @@ def network_of(about: dict[str, Any]) -> tuple[nn.Module, Tensor]:
     missing = [name for name in ("network", "classes", "statistics", "image_size") if name not in about]
     if "image_size" in missing:
         raise ValueError(
-            "its run was trained from Python and has the weights alone; what asks the network is for Python, too: "
+            "the run was trained from Python and has only the weights; run the network from Python, too: "
             "onefold.evaluate(onefold.load(RUN, net=Net()), test)"
         )
     if missing:
@@ -125,7 +123,7 @@ def doubt(about: dict[str, Any]) -> str:
     """A note if the file of a run's network has changed since; else empty."""
     if "network_content" not in about or about["network_content"] == recorded(about).content:
         return ""
-    return f"{recorded(about).file}, or a file that it imports, has changed since the run was begun"
+    return f"{recorded(about).file}, or a file that it imports, has changed since the run was started"
 
 
 def own_made(
@@ -133,12 +131,12 @@ def own_made(
 ) -> nn.Module:
     """Makes a user's network, passing the arguments its parameters name, and checks its output on an example."""
     given = own_arguments(own, classes, statistics, image_size)
-    with blaming(f"'{own.name}' cannot be made", own.folder):
+    with blaming(f"'{own.name}' cannot be created", own.folder):
         net = own.make(**given)
     if not isinstance(net, nn.Module):
-        raise ValueError(f"network: expected '{own.name}' to make a torch.nn.Module, got {type(net).__name__}")
+        raise ValueError(f"network: expected '{own.name}' to return a torch.nn.Module, got {type(net).__name__}")
     if net in MADE:
-        raise ValueError(f"network: expected '{own.name}' to make a new network each time, got the same one twice")
+        raise ValueError(f"network: expected '{own.name}' to return a new network each time, got the same one twice")
     MADE.add(net)
     if image_size is not None:
         check_answers(own, net, example_of(statistics, image_size), classes)
@@ -175,9 +173,9 @@ def check_answers(own: Own, net: nn.Module, x: Tensor, classes: int) -> None:
         return
     counted = tensor and logits.dim() == 2
     filled = "give it a parameter 'classes' or 'num_classes', which is filled in"
-    remedy = filled if counted else "let it answer logits [B, K] alone"
+    remedy = filled if counted else "let it return only logits [B, K]"
     raise ValueError(
-        f"network: expected '{own.name}' to answer {wanted} for inputs {list(x.shape)}, a logit for each of the "
+        f"network: expected '{own.name}' to return {wanted} for inputs {list(x.shape)}, a logit for each of the "
         f"{classes} classes, got {list(logits.shape) if tensor else f'a {type(logits).__name__}'}; {remedy}"
     )
 

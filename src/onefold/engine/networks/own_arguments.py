@@ -31,7 +31,7 @@ def wanted_by(make: Callable[..., object], name: str) -> tuple[str, ...]:
     lacking = [n for n in open_ if n not in filled]
     if lacking:
         raise ValueError(
-            f"network: '{name}' needs {', '.join(lacking)}, and only {', '.join(GIVEN)} are filled in; give "
+            f"network: '{name}' needs {', '.join(lacking)}, but only {', '.join(GIVEN)} are filled in; give "
             f"{'it a default' if len(lacking) == 1 else 'them defaults'}, or name a function that does"
         )
     return tuple(filled)

@@ -56,8 +56,8 @@ def own_network(name: str, file: Path | None = None) -> Own:
     place, _, attribute = name.rpartition(":")
     if not place or not attribute.isidentifier():
         raise ValueError(
-            "network: expected FILE.py:NAME or package.module:NAME, NAME being a class or a function that makes the "
-            f"network, got '{name}'"
+            "network: expected FILE.py:NAME or package.module:NAME, NAME being a class or a function that returns "
+            f"the network, got '{name}'"
         )
     if in_file(place):
         file = Path(os.path.abspath(Path(place).expanduser())) if file is None else file
@@ -74,10 +74,9 @@ def own_network(name: str, file: Path | None = None) -> Own:
         near = f"write {script.name}:{attribute}" if script.is_file() and script != file else offer(attribute, module)
         raise ValueError(f"network: {file} has no '{attribute}'; {near}")
     if isinstance(make, nn.Module) or not callable(make):
-        kind = "a network that is made already" if isinstance(make, nn.Module) else f"of type {type(make).__name__}"
+        kind = "an existing network" if isinstance(make, nn.Module) else f"of type {type(make).__name__}"
         raise ValueError(
-            f"network: expected a class or a function in {file} that makes a new network each time, got '{attribute}', "
-            f"{kind}"
+            f"network: expected a class or a function in {file} that returns a new network, got '{attribute}', {kind}"
         )
     begin = file.parent if in_file(place) else folder_of(place, file)
     return Own(name, file, content_of(file, begin), make, wanted_by(make, name), folder)
@@ -101,11 +100,11 @@ def recorded_network(name: str, file: str | None) -> Own:
         return own_network(name, Path(file))
     place, _, attribute = name.rpartition(":")
     moved = (
-        f"network: {file or place}, which has the run's {attribute}, is not there any more; put it back, or run the "
-        f"command in the folder from which {place} is found, or say with --network where the same file is now"
+        f"network: {file or place}, which has the run's {attribute}, no longer exists; put it back, run the command in "
+        f"the folder from which {place} is found, or say with --network where the same file is now"
     )
     if (file is not None and in_run_folder(file)) or (in_file(place) and in_run_folder(place)):
-        raise ValueError(f"{moved}; one that lies in a run's folder is not executed, for it may be somebody else's")
+        raise ValueError(f"{moved}; a file in a run's folder is not executed, because it may be someone else's")
     try:
         return own_network(name)
     except Missing:
@@ -151,13 +150,13 @@ def imported(place: str, folder: Path, file: Path | None) -> ModuleType:
         absent = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
         if absent is None or not f"{place}.".startswith(f"{absent}."):
             raise
-        raise Missing(f"network: there is no module {place} in {folder}, nor among those installed") from None
+        raise Missing(f"network: there is no module {place} in {folder} or among the installed ones") from None
     if getattr(module, "__file__", None) is None:
-        raise Missing(f"network: {place} has no file of its own; give the module that has the network")
+        raise Missing(f"network: {place} is not a single file; give the module that defines the network")
     if file is not None and not os.path.samefile(str(module.__file__), file):
         raise ValueError(
-            f"network: expected {place} from {file}, got that from {module.__file__}, imported before by that name; "
-            "run a command for each of them"
+            f"network: expected {place} from {file}, got the one from {module.__file__}, imported earlier under that "
+            "name; use a separate command for each"
         )
     return module
 
@@ -189,8 +188,8 @@ def check_neighbours(module: ModuleType, file: Path) -> None:
         beside = file.parent / f"{name}.py"
         if given and Path(given) != beside and Path(given).parent in FOLDERS and beside.is_file():
             raise ValueError(
-                f"network: {file} imports {beside}, got {given}, which another network had imported by that name; "
-                "give one of the two another name"
+                f"network: {file} imports {beside}, got {given}, which another network had imported under that "
+                "name; rename one of the two"
             )
 
 
@@ -205,9 +204,9 @@ def blaming(what: str, folder: Path) -> Iterator[None]:
         if isinstance(error, ImportError) and "relative import" in reason:
             remedy = "name it as a module of its package, package.module:NAME"
         if isinstance(error, SystemExit):
-            remedy = "put what is for a script alone behind if __name__ == '__main__'"
+            remedy = "put code that should only run as a script under if __name__ == '__main__'"
         if isinstance(error, SyntaxError):
-            where, reason = f"{error.filename}, line {error.lineno}" if error.filename else "in no line", error.msg
+            where, reason = f"{error.filename}, line {error.lineno}" if error.filename else "unknown line", error.msg
         else:
             frames = traceback.extract_tb(error.__traceback__)
             own = [f for f in frames if Path(f.filename).is_relative_to(folder) and "site-packages" not in f.filename]

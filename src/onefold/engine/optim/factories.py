@@ -57,7 +57,7 @@ def optimizer_for(
     if any(id(p) not in known for group in optimizer.param_groups for p in group["params"]):
         raise ValueError(
             "optimizer: expected one of the parameter groups it is given, got one of other parameters; the student is "
-            "made of a copy of the network, so that the parameters of `net` itself never move"
+            "made of a copy of the network, so the parameters of `net` itself are never trained"
         )
     given = {"lr": optim.lr, "weight_decay": optim.weight_decay}
     wanted = {name: wanted_rate(optimizer, name, value, name in unsaid) for name, value in given.items()}
@@ -79,7 +79,7 @@ def wanted_rate(optimizer: Optimizer, name: str, given: float, unsaid: bool) -> 
         return given
     raise ValueError(
         f"optimizer: expected one {name}, got {name}={float(own):g} in the function that makes "
-        f"{type(optimizer).__name__} and {name}={given:g} beside it; leave out one of them"
+        f"{type(optimizer).__name__} and {name}={given:g} as an argument; leave out one of them"
     )
 
 
@@ -110,13 +110,13 @@ def schedule_for(
     planned = getattr(scheduler, "total_steps", None)  # OneCycleLR raises an error beyond these
     if isinstance(planned, int) and planned < total:
         raise ValueError(
-            f"scheduler: {type(scheduler).__name__} was made for {planned} steps, and training takes {total} "
-            f"({settings.epochs} epochs of {steps}); a scheduler is stepped once a step, not once an epoch"
+            f"scheduler: {type(scheduler).__name__} was made for {planned} steps, but training takes {total} "
+            f"({settings.epochs} epochs of {steps}); a scheduler is stepped once per step, not once per epoch"
         )
     if not isinstance(scheduler, ReduceLROnPlateau):
         return Given(scheduler)
     if not measured:
-        raise ValueError("scheduler: ReduceLROnPlateau is told what was measured on validation data, and needs val")
+        raise ValueError("scheduler: ReduceLROnPlateau needs measurements on validation data; give val")
     return OnPlateau(scheduler)
 
 
