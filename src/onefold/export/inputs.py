@@ -73,12 +73,13 @@ def in_code(given: dict[str, Any]) -> list[str]:
         return []
     if steps["mode"] is None and not steps["resize"]:
         return ["import torch", "", "x = torch.from_numpy(images).float() / 255  # images: uint8, [B, C, H, W]"]
-    lines = ["import torch", "from torchvision.transforms import v2", "", "prepare = v2.Compose(["]
+    lines = ["import torch", "from torchvision.transforms import v2", "", "steps = ["]
     if mode := steps["mode"]:
         lines.append(f'    v2.Lambda(lambda image: image.convert("{mode}")),')
     if steps["resize"]:
         how = f"v2.InterpolationMode.{steps['interpolation'].upper()}, antialias={steps['antialias']}"
         lines.append(f"    v2.Resize({steps['resize']}, {how}),")
         lines.append(f"    v2.CenterCrop({steps['center_crop']}),")
-    lines += ["    v2.PILToTensor(),", "    v2.ToDtype(torch.float32, scale=True),  # divides by 255", "])"]
+    lines += ["    v2.PILToTensor(),", "    v2.ToDtype(torch.float32, scale=True),  # divides by 255", "]"]
+    lines += ["prepare = v2.Compose(steps)"]
     return [*lines, "x = torch.stack([prepare(image) for image in images])  # images: opened with PIL"]
