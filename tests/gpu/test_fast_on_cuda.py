@@ -198,6 +198,7 @@ def without() -> dict[str, contextlib.AbstractContextManager[Any]]:
         "the student's rewriting": mock.patch.object(preparing, "fast_student"),
         "the teachers' rewriting": mock.patch.object(preparing, "fast_teachers", lambda teachers, *_: teachers),
         "attention in one kernel": sdpa_kernel(SDPBackend.MATH),
+        "cuDNN's attention": sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]),
     }
 
 
