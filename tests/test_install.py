@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,13 +14,13 @@ from onefold.install import install
 
 @pytest.fixture
 def pip(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec("os")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found if name == "pip" else None)
+    found = PathFinder.find_spec("shlex")
+    monkeypatch.setattr("onefold.install.PathFinder", SimpleNamespace(find_spec=lambda _: found))
 
 
 @pytest.fixture
 def no_pip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("onefold.install.PathFinder", SimpleNamespace(find_spec=lambda _: None))
 
 
 @pytest.mark.usefixtures("no_pip")
@@ -56,4 +57,12 @@ def test_the_command_works_here() -> None:
     if shutil.which(words[0]) is None:
         pytest.skip(f"{words[0]} is not installed")
     told = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+
+
+def test_looking_for_pip_moves_no_modules() -> None:
+    """setuptools, asked for pip, warns and takes distutils away from whoever has imported it."""
+    code = "import setuptools, sys; sys.modules['distutils'] = setuptools; from onefold.install import install\n"
+    code += "install('scipy'); assert 'distutils' in sys.modules"
+    told = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr

@@ -66,7 +66,9 @@ def test_rates_are_those_that_were_asked_for(optimizer: Any, given: dict[str, An
 @pytest.mark.parametrize("name", ["lr", "weight_decay"])
 def test_two_different_rates_are_refused(name: str) -> None:
     rate: dict[str, Any] = {name: 0.25}
-    with pytest.raises(ValueError, match=f"optimizer: expected one {name}, got {name}=0.25 .* and {name}=0.5 beside"):
+    with pytest.raises(
+        ValueError, match=f"optimizer: expected one {name}, got {name}=0.25 .* and {name}=0.5 as an argument"
+    ):
         trained(lambda g: AdamW(g, **rate), **{name: 0.5})
 
 
@@ -76,7 +78,7 @@ def test_a_class_that_leaves_its_rates_to_another_one_is_looked_through() -> Non
             super().__init__(params, **rest)
 
     assert trained(Mine, weight_decay=0.5) == [(1e-3, 0.5), (1e-3, 0.5)]
-    with pytest.raises(ValueError, match=r"got weight_decay=0\.25 .* and weight_decay=0\.5 beside"):
+    with pytest.raises(ValueError, match=r"got weight_decay=0\.25 .* and weight_decay=0\.5 as an argument"):
         trained(lambda g: Mine(g, weight_decay=0.25), weight_decay=0.5)
 
 

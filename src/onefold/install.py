@@ -3,18 +3,18 @@ there, it belongs to another Python."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import shutil
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 
 def install(*packages: str) -> str:
     """A command that installs packages for the Python that runs this."""
     python = sys.executable
-    if importlib.util.find_spec("pip") is None:
+    if PathFinder.find_spec("pip") is None:  # importlib.util would also ask setuptools, which warns and hides distutils
         words = ["uv", "pip", "install", *(() if found_by_uv() else ("--python", python))]
     else:
         name = Path(python).name
