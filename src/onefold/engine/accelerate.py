@@ -24,7 +24,7 @@ from onefold.engine.alike import (
 )
 from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
 from onefold.engine.distributed.world import ALONE, World
-from onefold.engine.layout import INNERMOST, innermost, lay_out, restore, strides_of
+from onefold.engine.layout import INNERMOST, innermost, lay_out, let_go, restore, strides_of
 from onefold.ensemble import Teachers
 from onefold.ensemble.copied import shares
 from onefold.fast.ahead import compile_ahead
@@ -138,7 +138,11 @@ def fast_student(
             share_statistics(after.net, ALONE)
             leave_to_rewriting(after.net)
         make_fast(after.net, ALONE if common else None)
-        check_gradients(before, after, x, precision)
+        try:
+            check_gradients(before, after, x, precision)
+        finally:
+            let_go(before)
+            let_go(after)
         return for_the_first_time(partial(answers, student.at_rest, x, precision), x)
 
     plain_unless_alike(ask, expected, nets, "the student", say, world)
