@@ -22,6 +22,7 @@ from onefold.engine.alike import (
     likeness,
     lost_gradients,
 )
+from onefold.engine.blame import told
 from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.layout import INNERMOST, innermost, lay_out, let_go, restore, strides_of
@@ -110,12 +111,6 @@ def fold_all(teachers: Teachers, given: Teachers, x: Tensor, say: Callable[[str]
             for m in alike:
                 teachers.networks[m] = copy.deepcopy(given.networks[m], copied)
             say(f"the teachers' BatchNorm cannot be folded into their convolutions and is kept: {reason}")
-
-
-def told(error: Exception) -> str:
-    """An error in one line; torch's compiler wraps errors that the rewriting raises."""
-    cause = getattr(error, "inner_exception", error)
-    return str(cause).strip().split("\n")[0] or type(cause).__name__
 
 
 def fast_student(

@@ -14,7 +14,7 @@ from onefold.data.compare import FEW, check_scale, class_notes, looked_at, range
 from onefold.data.given import batching, examples_of, steps_of
 from onefold.data.sample import sample
 from onefold.data.split import check_range, first_few
-from onefold.engine.blame import blaming, of_one_type
+from onefold.engine.blame import blaming, of_one_type, told
 from onefold.engine.differentiable import check_differentiable
 from onefold.methods import AnyStudent
 from onefold.perturb import none
@@ -143,11 +143,10 @@ def check_evaluated(job: Job, student: AnyStudent, classes: int) -> None:
             with torch.no_grad():
                 student.at_rest(x)
         except (RuntimeError, ValueError, IndexError) as error:
-            reason = str(error).split("\n")[0]
             advice = f"; {remedy}" if (remedy := of_one_type(x, student)) else ""
             raise ValueError(
                 f"{name}: expected inputs and labels like those of train, got {x.dtype} {list(x.shape)} and "
-                f"{labels.dtype} {list(labels.shape)}: {reason}{advice}"
+                f"{labels.dtype} {list(labels.shape)}: {told(error)}{advice}"
             ) from error
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onefold.engine.alike import Gradients
+from onefold.engine.blame import told
 from onefold.engine.device import seeded
 from onefold.engine.in_order import InOrder
 from onefold.fast.tf32 import tf32
@@ -100,8 +101,3 @@ def seeing(compute: Compute, x: Tensor, layout: torch.memory_format) -> Gradient
 
 def jittered(x: Tensor) -> Tensor:
     return x + JITTER * x.roll(1, -1) if x.is_floating_point() else x
-
-
-def told(error: Exception) -> str:
-    """Its first line."""
-    return str(error).strip().split("\n")[0] or type(error).__name__
