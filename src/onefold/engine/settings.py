@@ -35,6 +35,12 @@ class Settings:
     minutes: float = 10.0
     """minutes between checkpoints within an epoch"""
 
+    @property
+    def hyperparameters(self) -> dict[str, float]:
+        """What is passed by name to objectives and perturbations that take it."""
+        own = {"alpha": self.alpha, "temperature": self.temperature, "cap": self.cap}
+        return own | {"label_smoothing": self.optim.label_smoothing}
+
     def __post_init__(self) -> None:
         o = self.optim
         counts = {"epochs": self.epochs, "batch_size": o.batch_size, "accumulate": o.accumulate}

@@ -39,7 +39,7 @@ from onefold.ensemble import Teachers
 from onefold.fast.convolve import Gradients
 from onefold.fast.network import compiled
 from onefold.methods import AnyStudent, Method, Perturbing, with_hyperparameters
-from onefold.perturb import PIXELS, InputSpace
+from onefold.perturb import PIXELS, Draws, InputSpace
 from onefold.types import Ensemble
 
 LARGE = 1 << 25  # elements up to which an evaluation batch of small images may grow
@@ -69,6 +69,12 @@ class Job:
     known: bool = False
     """whether the data are a recipe's: then splits were compared, and oddities reported, when they were loaded"""
     say: Callable[[str], None] = print
+
+    def perturb(self, draws: Draws) -> Callable[..., Tensor]:
+        """The perturbation with everything that it takes by name. Its inputs have been checked by then."""
+        space = self.space.on(self.device).seen()
+        known = self.settings.hyperparameters
+        return with_hyperparameters(self.perturbation.perturb, **known, space=space, draws=draws)
 
 
 @dataclass(eq=False)
@@ -143,11 +149,8 @@ def prepare(job: Job) -> Training:
         student = job.method.student(copy.deepcopy(job.net).to(job.device), members, x)
     student.to(job.device)
 
-    known: dict[str, Any] = {"alpha": settings.alpha, "temperature": settings.temperature, "cap": settings.cap}
-    known |= {"label_smoothing": optim.label_smoothing}
-    objective = with_hyperparameters(job.method.objective, **known)
-    known |= {"space": job.space.on(job.device).seen(), "draws": job.world.draws}
-    perturb = with_hyperparameters(job.perturbation.perturb, **known)
+    objective = with_hyperparameters(job.method.objective, **settings.hyperparameters)
+    perturb = job.perturb(job.world.draws)
 
     def loss_for(student: AnyStudent, teachers: Ensemble | None, layout: torch.memory_format = OUTERMOST) -> Loss:
         def loss(x: Tensor, labels: Tensor) -> Tensor:
