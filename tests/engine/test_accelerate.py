@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from onefold.engine import accelerate
 from onefold.engine.accelerate import fast_student, fast_teachers
+from onefold.engine.alike import gradient
 from onefold.engine.distributed.batch_norm import share_statistics
 from onefold.engine.distributed.world import ALONE
 from onefold.engine.optim.ema import MovingAverage
@@ -123,11 +124,10 @@ def test_copies_to_compare_gradients_with_hold_no_memory_afterwards(
 ) -> None:
     copies: list[nn.Module] = []
 
-    def noting(student: nn.Module, *rest: Any) -> Any:
+    def noting(student: Plain, *rest: Any) -> Any:
         copies.append(student)
         return gradient(student, *rest)
 
-    gradient = accelerate.gradient
     monkeypatch.setattr(accelerate, "gradient", noting)
     monkeypatch.setattr(accelerate, "EQUAL", 2.0 if refused else 0.99)
     student, x, said = Plain(nn.Linear(6, 4)), torch.rand(8, 6), list[str]()
