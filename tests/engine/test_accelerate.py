@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from onefold.engine import accelerate
 from onefold.engine.accelerate import fast_student, fast_teachers
+from onefold.engine.alike import gradient
 from onefold.engine.distributed.batch_norm import share_statistics
 from onefold.engine.distributed.world import ALONE
 from onefold.engine.optim.ema import MovingAverage
@@ -113,6 +116,27 @@ def test_weights_that_copies_share_are_neither_filled_nor_folded() -> None:
         for name, value in net.state_dict().items():
             assert torch.equal(value, held[name]), name
             assert value.dtype == held[name].dtype
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_copies_to_compare_gradients_with_hold_no_memory_afterwards(
+    refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[nn.Module] = []
+
+    def noting(student: Plain, *rest: Any) -> Any:
+        copies.append(student)
+        return gradient(student, *rest)
+
+    monkeypatch.setattr(accelerate, "gradient", noting)
+    monkeypatch.setattr(accelerate, "EQUAL", 2.0 if refused else 0.99)
+    student, x, said = Plain(nn.Linear(6, 4)), torch.rand(8, 6), list[str]()
+    expected = student.at_rest(x)
+    fast_student(student, x, "float32", said.append)
+    assert len(said) == refused
+    assert len(copies) == 2
+    assert all(p.grad is None and not p.numel() for copied in copies for p in copied.parameters())
+    torch.testing.assert_close(student.at_rest(x), expected)
 
 
 def test_a_copy_of_a_norm_that_asks_other_processes_answers_with_its_own_weights() -> None:

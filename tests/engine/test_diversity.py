@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.data import Dataset
 
+from onefold import distill
 from onefold.engine import Job, conduct
 from onefold.engine.device import own_randomness
 from onefold.engine.diversity import FEWEST, diversity_log
@@ -113,3 +115,19 @@ def test_no_name_of_a_method_in_it() -> None:
 
     text = Path(module.__file__).read_text()
     assert not any(f'"{name}"' in text for name in METHODS)
+
+
+class Brighter(Dataset[tuple[Tensor, int]]):
+    """Images of which only the first eight, at which a training looks before it begins, are all in [0, 1]."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.rand(3, 8, 8) * (0.9 if index < 8 else 1.1), index % 4
+
+
+def test_images_that_training_accepts_do_not_end_it() -> None:
+    nets = [nn.Sequential(nn.Flatten(), nn.Linear(192, 4)) for _ in range(3)]
+    given: dict[str, Any] = {"batch_size": 16, "workers": 0, "device": "cpu", "progress": False}
+    distill(nets[:2], nets[2], Brighter(), epochs=1, perturbation="tdiv-sdiv", diversity_every=1, **given)

@@ -18,7 +18,7 @@ from onefold.data import Arrays
 from onefold.engine import conduct
 from onefold.engine.conduct import look_at
 from onefold.engine.training import Job, prepare
-from onefold.perturb import PIXELS, InputSpace
+from onefold.perturb import PIXELS, InputSpace, tdiv
 from onefold.run import RunFolder
 
 Logs = pytest.LogCaptureFixture
@@ -104,6 +104,20 @@ def test_all_images_are_asked_whether_a_perturbation_would_clip_them(make_job: A
         prepare(make_job(train=Arrays(x, y), space=space))
     x[40, 0, 2, 1] = 0.5
     prepare(make_job(train=Arrays(x, y), space=space))
+
+
+def test_a_perturbation_that_passes_the_space_on_has_its_inputs_checked(make_job: Any) -> None:
+    def passing_on(x: Tensor, teachers: Any, student: Any, **given: Any) -> Tensor:
+        return tdiv(x, teachers, student, space=given["space"], draws=given["draws"])
+
+    def of_its_own(x: Tensor, teachers: object, student: object) -> Tensor:  # noqa: ARG001
+        return x - 1
+
+    x, y = floats(48, 1)
+    train = Arrays(x + 0.5, y)
+    prepare(make_job(train=train, perturbation=of_its_own))
+    with pytest.raises(ValueError, match="which a perturbation would clip"):
+        prepare(make_job(train=train, perturbation=passing_on))
 
 
 def test_missing_classes_are_told_where_labels_are_known(make_job: Any) -> None:

@@ -194,10 +194,10 @@ def distill(
         eval_last=eval_last,
         diversity_every=diversity_every,
     )
-    chosen = {"alpha": alpha, "temperature": temperature, "cap": cap, "label_smoothing": label_smoothing}
-    usual = vars(DistillRecipe()) | vars(OptimRecipe())
     if method.needs_teachers:  # teachers and students are often given the same settings, those of distillation included
-        check_taken(method, perturbation, {name: value for name, value in chosen.items() if value != usual[name]})
+        usual = vars(DistillRecipe()) | vars(OptimRecipe())
+        chosen = {name: value for name, value in settings.hyperparameters.items() if value != usual[name]}
+        check_taken(method, perturbation, chosen)
     crops = (CropFlip() if augment else None) if isinstance(augment, bool) else augment
     if crops is not None:
         check_crops(crops, splits["train"])

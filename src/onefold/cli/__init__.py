@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import importlib.metadata
 import io
 import os
@@ -35,6 +36,17 @@ from onefold.terminal import Speaker, fitted, hush, hushed
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, UNHEARD = 1, 2, 141
 VERSION = ("-V", "--version")
+MODULES: dict[type[Request], str] = {
+    Demo: "run_demo",
+    Train: "run_train",
+    Distill: "run_train",
+    Evaluate: "run_report",
+    Report: "run_report",
+    Export: "run_export",
+    Bench: "run_bench",
+    Plan: "run_plan",
+    Reproduce: "run_reproduce",
+}
 WIDE = 1000  # width of tables where the output is no terminal: in a file or pipe, lines should not be broken
 
 
@@ -82,42 +94,9 @@ def interrupted(verb: str) -> str:
 
 def carry_out(request: Request, out: Console) -> None:
     """Carries out a request. Each verb imports only what it needs, after parsing, so that wrong flags fail at once."""
-    match request:
-        case Demo():
-            with loading():
-                from onefold.cli import run_demo
-
-            run_demo.run(request, out)
-        case Train() | Distill():
-            with loading():
-                from onefold.cli import run_train
-
-            run_train.run(request, out)
-        case Evaluate() | Report():
-            with loading():
-                from onefold.cli import run_report
-
-            run_report.run(request, out)
-        case Export():
-            with loading():
-                from onefold.cli import run_export
-
-            run_export.run(request, out)
-        case Bench():
-            with loading():
-                from onefold.cli import run_bench
-
-            run_bench.run(request, out)
-        case Plan():
-            with loading():
-                from onefold.cli import run_plan
-
-            run_plan.run(request, out)
-        case Reproduce():
-            with loading():
-                from onefold.cli import run_reproduce
-
-            run_reproduce.run(request, out)
+    with loading():
+        verb = importlib.import_module(f"onefold.cli.{MODULES[type(request)]}")
+    verb.run(request, out)
 
 
 def several() -> bool:

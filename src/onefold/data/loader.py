@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -147,35 +147,12 @@ def loader_for(
         check_range(split.y, range(classes), "example {}".format)
     if device_bytes is None:
         device_bytes = room_on(device, split)
+    plan: dict[str, Any] = {"shuffle": train, "seed": seed, "device": device, "drop_last": drop_last}
+    plan |= {"rank": rank, "world_size": world_size, "whole_batches": whole_batches}
     # A ResizedCrop changes the size of images, so it is applied one image at a time, by the streaming loader.
     if isinstance(split, Arrays) and not isinstance(augment, ResizedCrop) and split.nbytes <= device_bytes:
-        return DeviceLoader(
-            split,
-            batch_size,
-            augment=augment if train else None,
-            shuffle=train,
-            seed=seed,
-            device=device,
-            drop_last=drop_last,
-            rank=rank,
-            world_size=world_size,
-            whole_batches=whole_batches,
-            layout=layout,
-        )
-    return StreamLoader(
-        split,
-        batch_size,
-        view=view_of(augment, train),
-        shuffle=train,
-        seed=seed,
-        device=device,
-        drop_last=drop_last,
-        workers=workers,
-        rank=rank,
-        world_size=world_size,
-        whole_batches=whole_batches,
-        classes=classes,
-    )
+        return DeviceLoader(split, batch_size, augment=augment if train else None, layout=layout, **plan)
+    return StreamLoader(split, batch_size, view=view_of(augment, train), workers=workers, classes=classes, **plan)
 
 
 def room_on(device: torch.device, split: Split) -> float:

@@ -22,9 +22,10 @@ from onefold.engine.alike import (
     likeness,
     lost_gradients,
 )
+from onefold.engine.blame import told
 from onefold.engine.distributed.batch_norm import leave_to_rewriting, share_statistics
 from onefold.engine.distributed.world import ALONE, World
-from onefold.engine.layout import INNERMOST, innermost, lay_out, restore, strides_of
+from onefold.engine.layout import INNERMOST, innermost, lay_out, let_go, restore, strides_of
 from onefold.ensemble import Teachers
 from onefold.ensemble.copied import shares
 from onefold.fast.ahead import compile_ahead
@@ -112,12 +113,6 @@ def fold_all(teachers: Teachers, given: Teachers, x: Tensor, say: Callable[[str]
             say(f"the teachers' BatchNorm cannot be folded into their convolutions and is kept: {reason}")
 
 
-def told(error: Exception) -> str:
-    """An error in one line; torch's compiler wraps errors that the rewriting raises."""
-    cause = getattr(error, "inner_exception", error)
-    return str(cause).strip().split("\n")[0] or type(cause).__name__
-
-
 def fast_student(
     student: AnyStudent, x: Tensor, precision: str, say: Callable[[str], None], world: World = ALONE
 ) -> None:
@@ -138,7 +133,11 @@ def fast_student(
             share_statistics(after.net, ALONE)
             leave_to_rewriting(after.net)
         make_fast(after.net, ALONE if common else None)
-        check_gradients(before, after, x, precision)
+        try:
+            check_gradients(before, after, x, precision)
+        finally:
+            let_go(before)
+            let_go(after)
         return for_the_first_time(partial(answers, student.at_rest, x, precision), x)
 
     plain_unless_alike(ask, expected, nets, "the student", say, world)

@@ -1,4 +1,4 @@
-"""Turns torch's errors about inputs that do not fit a network into errors that name the argument and a remedy."""
+"""Errors in users' networks and in torch: told in one line, naming the argument and a remedy."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from torch import Tensor, nn
 from onefold.data import Loader
 
 
+def told(error: Exception) -> str:
+    """An error in one line; torch's compiler wraps errors of what it traces."""
+    cause = getattr(error, "inner_exception", error)
+    return str(cause).strip().split("\n")[0] or type(cause).__name__
+
+
 @contextlib.contextmanager
 def blaming(name: str, x: Tensor, network: nn.Module) -> Iterator[None]:
     """Turns errors of torch inside into a ValueError about the argument `name`, whose network does not fit inputs x."""
     try:
         yield
     except (RuntimeError, IndexError) as error:  # an embedding raises an IndexError
-        reason = str(error).split("\n")[0]
         advice = f"; {remedy}" if (remedy := of_one_type(x, network)) else ""
-        raise ValueError(f"{name}: cannot take inputs {x.dtype} {list(x.shape)}: {reason}{advice}") from error
+        raise ValueError(f"{name}: cannot take inputs {x.dtype} {list(x.shape)}: {told(error)}{advice}") from error
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from onefold.engine.blame import told
 from onefold.engine.distributed.world import ALONE, World
 from onefold.engine.step import Step, TrainingStep
 from onefold.fast.ahead import compile_ahead
@@ -97,7 +98,7 @@ class CapturedStep:
         try:
             graph = self.capture(x, labels)
         except Exception as error:  # a network may do anything that cannot be captured
-            reason = str(error).strip().split("\n")[0] or type(error).__name__
+            reason = told(error)
         reasons = [found for found in self.world.collected(reason) if found]
         if not reasons:
             return graph

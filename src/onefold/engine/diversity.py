@@ -14,7 +14,7 @@ from onefold.data import Split, loader_for
 from onefold.data.order import draw_seed
 from onefold.data.sample import sample
 from onefold.engine.device import own_randomness
-from onefold.methods import AnyStudent, with_hyperparameters
+from onefold.methods import AnyStudent
 from onefold.metrics import diversity
 from onefold.perturb import DRAWS, none
 from onefold.types import Ensemble, Perturbation
@@ -114,11 +114,7 @@ def diversity_log(job: Job, student: AnyStudent, examples: int) -> DiversityLog 
     perturbs = job.perturbation.perturb is not none and max(teachers, student.members) > 1
     if s.diversity_every == 0 or not (perturbs or student.members > 1):
         return None
-    perturb: Perturbation | None = None
-    if perturbs:
-        known: dict[str, Any] = {"alpha": s.alpha, "temperature": s.temperature, "cap": s.cap}
-        known |= {"label_smoothing": s.optim.label_smoothing}
-        perturb = with_hyperparameters(job.perturbation.perturb, **known, space=job.space, draws=DRAWS)
+    perturb = job.perturb(DRAWS) if perturbs else None
     return DiversityLog(job, student, perturb, *how_often(s.diversity_every, s.epochs, examples))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from onefold.data import Arrays, Augmentation, ResizedCrop, Source, load
 from onefold.data.order import draw_seed
@@ -70,7 +70,7 @@ def train_teachers(
         source = loaded(recipe, world) if source is None else source
         check_beside(folder, recipe, source)
         device = device_here(recipe.device, world)
-        net, _ = network_of(described(recipe, source) | {"classes": len(source.classes)})
+        net, _ = network_asked(recipe, source)
         if world.rank == 0:
             one = COPIES * size_of(net)
             check_room(Path(folder), one * len(todo), f"{len(todo)} teachers need" if todo[1:] else "a teacher needs")
@@ -160,7 +160,7 @@ def side_by_side(recipe: Recipe, source: Source, device: torch.device, *, studen
     room = room_on(device)
     if room is None:
         return 1
-    net, example = network_of(described(recipe, source) | {"classes": len(source.classes)})
+    net, example = network_asked(recipe, source)
     method = method_named(recipe.distill.method if student else "supervised")
     return at_once(net, example, recipe, source, room, method, student=student)
 
@@ -282,6 +282,11 @@ def network_for(recipe: Recipe, source: Source, seed: int, device: torch.device)
     """The recipe's network with its initial weights."""
     with seeded(device, draw_seed("network", seed)):
         return build_network(recipe.network, len(source.classes), source.statistics, source.image_size)
+
+
+def network_asked(recipe: Recipe, source: Source) -> tuple[nn.Module, Tensor]:
+    """The recipe's network with any weights, and inputs of a valid shape."""
+    return network_of(described(recipe, source) | {"classes": len(source.classes)})
 
 
 def found(run: RunFolder, recipe: Recipe, about: dict[str, Any], progress: Progress, world: World) -> Result | None:

@@ -14,12 +14,12 @@ from onefold.data.compare import FEW, check_scale, class_notes, looked_at, range
 from onefold.data.given import batching, examples_of, steps_of
 from onefold.data.sample import sample
 from onefold.data.split import check_range, first_few
-from onefold.engine.blame import blaming, of_one_type
+from onefold.engine.blame import blaming, of_one_type, told
 from onefold.engine.differentiable import check_differentiable
 from onefold.methods import AnyStudent
 from onefold.perturb import none
 from onefold.perturb.direction import check_inputs
-from onefold.signatures import signature_of
+from onefold.signatures import taken
 from onefold.types import check_classes, check_labels, check_two
 
 if TYPE_CHECKING:
@@ -143,11 +143,10 @@ def check_evaluated(job: Job, student: AnyStudent, classes: int) -> None:
             with torch.no_grad():
                 student.at_rest(x)
         except (RuntimeError, ValueError, IndexError) as error:
-            reason = str(error).split("\n")[0]
             advice = f"; {remedy}" if (remedy := of_one_type(x, student)) else ""
             raise ValueError(
                 f"{name}: expected inputs and labels like those of train, got {x.dtype} {list(x.shape)} and "
-                f"{labels.dtype} {list(labels.shape)}: {reason}{advice}"
+                f"{labels.dtype} {list(labels.shape)}: {told(error)}{advice}"
             ) from error
 
 
@@ -203,12 +202,13 @@ def check_space(job: Job, x: Tensor) -> None:
 
     A perturbation of the user's own that takes no `space` knows by itself what it does, to tokens for example.
     """
-    signature = signature_of(job.perturbation.perturb)
-    if job.perturbation.perturb is not none and (signature is None or "space" in signature.parameters):
-        check_inputs(x, job.space)
-        job.space.check(x)  # also on a GPU, because this runs only once
-        if isinstance(job.train, Arrays) and job.train.x.is_floating_point():
-            job.space.check(torch.stack([job.train.x.amin(0), job.train.x.amax(0)]))  # the extremes of all examples
+    perturb = job.perturbation.perturb
+    if perturb is none or not taken(perturb, ["space"]):
+        return
+    check_inputs(x, job.space)
+    job.space.check(x)  # also on a GPU, because this runs only once
+    if isinstance(job.train, Arrays) and job.train.x.is_floating_point():
+        job.space.check(torch.stack([job.train.x.amin(0), job.train.x.amax(0)]))  # the extremes of all examples
 
 
 def check_smallest_batch(job: Job, student: AnyStudent, x: Tensor) -> None:

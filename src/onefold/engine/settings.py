@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Real
+from typing import Any
 
 from onefold.recipe import OptimRecipe, Recipe
+
+COUNTS = ("epochs", "batch_size", "accumulate", "eval_every", "eval_last", "log_every")
+OPTIONAL = ("clip", "ema")  # may be None
+NUMBERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("lr", "temperature", "clip"), ("a positive number", lambda v: 0 < v < math.inf)),
+    **dict.fromkeys(("momentum", "weight_decay"), ("a number of at least 0", lambda v: 0 <= v < math.inf)),
+    **dict.fromkeys(("alpha", "warmup_start"), ("a value from 0 to 1", lambda v: 0 <= v <= 1)),
+    "label_smoothing": ("at least 0 and less than 1", lambda v: 0 <= v < 1),
+    "ema": ("a decay between 0 and 1", lambda v: 0 < v < 1),
+    **dict.fromkeys(("cap", "warmup_epochs", "minutes"), ("a number", lambda _: True)),  # checked elsewhere
+}
 
 
 @dataclass(frozen=True)
@@ -35,43 +48,34 @@ class Settings:
     minutes: float = 10.0
     """minutes between checkpoints within an epoch"""
 
+    @property
+    def hyperparameters(self) -> dict[str, float]:
+        """What is passed by name to objectives and perturbations that take it."""
+        own = {"alpha": self.alpha, "temperature": self.temperature, "cap": self.cap}
+        return own | {"label_smoothing": self.optim.label_smoothing}
+
     def __post_init__(self) -> None:
-        o = self.optim
-        counts = {"epochs": self.epochs, "batch_size": o.batch_size, "accumulate": o.accumulate}
-        counts |= {"eval_every": self.eval_every, "eval_last": self.eval_last, "log_every": self.log_every}
-        for name, count in counts.items():
+        values = vars(self.optim) | vars(self)
+        for name in COUNTS:
+            count = values[name]
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"{name}: expected a whole number of at least 1, got {count!r}")
         every = self.diversity_every
         if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 0):
             raise ValueError(f"diversity_every: expected a whole number of at least 0, or None, got {every!r}")
-        numbers: dict[str, object] = {"lr": o.lr, "temperature": self.temperature, "alpha": self.alpha, "cap": self.cap}
-        numbers |= {"momentum": o.momentum, "weight_decay": o.weight_decay, "label_smoothing": o.label_smoothing}
-        numbers |= {"warmup_epochs": o.warmup_epochs, "warmup_start": o.warmup_start, "minutes": self.minutes}
-        numbers |= {name: value for name, value in {"clip": o.clip, "ema": o.ema}.items() if value is not None}
-        for name, given in numbers.items():
-            if isinstance(given, bool) or not isinstance(given, Real):
-                raise ValueError(f"{name}: expected a number, got {given!r}")
-        for name, value in {"lr": o.lr, "temperature": self.temperature}.items():
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name}: expected a positive number, got {value}")
-        for name, value in {"momentum": o.momentum, "weight_decay": o.weight_decay}.items():
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{name}: expected a number of at least 0, got {value}")
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha: expected a value from 0 to 1, got {self.alpha}")
-        if not 0 <= o.label_smoothing < 1:
-            raise ValueError(f"label_smoothing: expected at least 0 and less than 1, got {o.label_smoothing}")
-        if not 0 <= o.warmup_epochs <= self.epochs:
+        for name, (wanted, fits) in NUMBERS.items():
+            value = values[name]
+            if value is None and name in OPTIONAL:
+                continue
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise ValueError(f"{name}: expected a number, got {value!r}")
+            if not fits(value):
+                raise ValueError(f"{name}: expected {wanted}, got {value}")
+        warmup = self.optim.warmup_epochs
+        if not 0 <= warmup <= self.epochs:
             raise ValueError(
-                f"warmup_epochs: expected from 0 to the {self.epochs} epochs, got {o.warmup_epochs}; give 0 for none"
+                f"warmup_epochs: expected from 0 to the {self.epochs} epochs, got {warmup}; give 0 for none"
             )
-        if not 0 <= o.warmup_start <= 1:
-            raise ValueError(f"warmup_start: expected a value from 0 to 1, got {o.warmup_start}")
-        if o.clip is not None and not 0 < o.clip < math.inf:
-            raise ValueError(f"clip: expected a positive number, got {o.clip}")
-        if o.ema is not None and not 0 < o.ema < 1:
-            raise ValueError(f"ema: expected a decay between 0 and 1, got {o.ema}")
         if self.precision not in ("auto", "float32", "bf16"):
             raise ValueError(f"precision: expected 'auto', 'float32' or 'bf16', got {self.precision!r}")
 

@@ -39,7 +39,7 @@ from onefold.ensemble import Teachers
 from onefold.fast.convolve import Gradients
 from onefold.fast.network import compiled
 from onefold.methods import AnyStudent, Method, Perturbing, with_hyperparameters
-from onefold.perturb import PIXELS, InputSpace
+from onefold.perturb import PIXELS, Draws, InputSpace
 from onefold.types import Ensemble
 
 LARGE = 1 << 25  # elements up to which an evaluation batch of small images may grow
@@ -69,6 +69,12 @@ class Job:
     known: bool = False
     """whether the data are a recipe's: then splits were compared, and oddities reported, when they were loaded"""
     say: Callable[[str], None] = print
+
+    def perturb(self, draws: Draws) -> Callable[..., Tensor]:
+        """The perturbation with everything that it takes by name. Its inputs have been checked by then."""
+        space = self.space.on(self.device).seen()
+        known = self.settings.hyperparameters
+        return with_hyperparameters(self.perturbation.perturb, **known, space=space, draws=draws)
 
 
 @dataclass(eq=False)
@@ -143,11 +149,8 @@ def prepare(job: Job) -> Training:
         student = job.method.student(copy.deepcopy(job.net).to(job.device), members, x)
     student.to(job.device)
 
-    known: dict[str, Any] = {"alpha": settings.alpha, "temperature": settings.temperature, "cap": settings.cap}
-    known |= {"label_smoothing": optim.label_smoothing}
-    objective = with_hyperparameters(job.method.objective, **known)
-    known |= {"space": job.space.on(job.device).seen(), "draws": job.world.draws}
-    perturb = with_hyperparameters(job.perturbation.perturb, **known)
+    objective = with_hyperparameters(job.method.objective, **settings.hyperparameters)
+    perturb = job.perturb(job.world.draws)
 
     def loss_for(student: AnyStudent, teachers: Ensemble | None, layout: torch.memory_format = OUTERMOST) -> Loss:
         def loss(x: Tensor, labels: Tensor) -> Tensor:
@@ -189,20 +192,8 @@ def prepare(job: Job) -> Training:
         modules = [student] if ema is None else [student, ema.student]
         whole, branches = job.optimizer is None, not isinstance(teachers, SpreadTeachers)
         step = CapturedStep(plain_step, modules, optimizer, whole, job.say, job.world, branches)
-    train = loader_for(
-        job.train,
-        optim.batch_size,
-        train=True,
-        augment=job.augment,
-        seed=settings.seed,
-        device=job.device,
-        drop_last=optim.drop_last,
-        workers=job.workers,
-        rank=job.world.rank,
-        world_size=job.world.size,
-        classes=classes,
-        layout=layout,
-    )
+    order: dict[str, Any] = {"seed": settings.seed, "drop_last": optim.drop_last, "layout": layout}
+    train = loader_of(job, job.train, optim.batch_size, classes, train=True, **order)
     val, test = (None if split is None else evaluation_loader(job, split, classes) for split in (job.val, job.test))
     schedule = schedule_for(optimizer, settings, len(train), job.scheduler, measured=job.val is not None)
     common, own = draw_seed("steps", settings.seed, 0), draw_seed("networks", settings.seed, job.world.rank)
@@ -216,15 +207,11 @@ def evaluation_loader(job: Job, split: Split, classes: int) -> Loader:
     if job.device.type == "cuda" and isinstance(split, Arrays) and len(split):
         crowd = LARGE // split.x[0].numel()  # it takes many small images to fill a GPU
         batch_size = max(batch_size, min(1024, crowd))
-    return loader_for(
-        split,
-        batch_size,
-        train=False,
-        augment=job.augment,
-        device=job.device,
-        workers=job.workers,
-        rank=job.world.rank,
-        world_size=job.world.size,
-        whole_batches=True,
-        classes=classes,
-    )
+    return loader_of(job, split, batch_size, classes, train=False, whole_batches=True)
+
+
+def loader_of(job: Job, split: Split, batch_size: int, classes: int, *, train: bool, **how: Any) -> Loader:
+    """This process's batches of one of the job's splits."""
+    place: dict[str, Any] = {"device": job.device, "workers": job.workers}
+    share: dict[str, Any] = {"rank": job.world.rank, "world_size": job.world.size}
+    return loader_for(split, batch_size, train=train, augment=job.augment, classes=classes, **place, **share, **how)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onefold.engine.alike import Gradients
+from onefold.engine.blame import told
 from onefold.engine.device import seeded
 from onefold.engine.in_order import InOrder
 from onefold.fast.tf32 import tf32
@@ -42,53 +43,47 @@ def first_refusal(trials: Iterable[tuple[str, Callable[[], str]]]) -> tuple[bool
 
 def difference(compute: Compute, x: Tensor, alike: Alike, what: str = "outputs") -> str:
     """What is wrong with the results in channels-last; empty if they are like those of contiguous tensors."""
-    expected = unless_it_fails(lambda: seeing(compute, x, torch.contiguous_format))
-    try:
-        same = alike(seeing(compute, x, torch.channels_last), expected)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # code that depends on the memory format may raise anything
-        return told(error)
-    return "" if same or for_another_reason(compute, x, alike) else f"its {what} differ"
+    expected, reason = attempted(lambda: seeing(compute, x, torch.contiguous_format))
+    if expected is None:
+        raise FailsAnyway(reason)
+    same, reason = attempted(lambda: alike(seeing(compute, x, torch.channels_last), expected))
+    if same or (not reason and for_another_reason(compute, x, alike)):
+        return ""
+    return reason or f"its {what} differ"
 
 
 def for_another_reason(compute: Compute, x: Tensor, alike: Alike) -> bool:
     """Whether results differ only because random maps are drawn in the order of the memory, or are such that nothing
     can be compared: not reproducible even with contiguous tensors, or other ones after a change in the last digits."""
-    try:
+
+    def compare() -> bool:
         with InOrder():
             expected = seeing(compute, x, torch.contiguous_format)
             if alike(seeing(compute, x, torch.channels_last), expected):
                 return True
             return not alike(seeing(compute, jittered(x), torch.contiguous_format), expected)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception:  # some code cannot be looked into
-        return False
+
+    return bool(attempted(compare)[0])  # some code cannot be looked into
 
 
 def failure(take: Callable[[torch.memory_format], object], device: torch.device) -> str:
     """Why a step fails in channels-last; empty if it runs."""
     with seeded(device, 0):
-        try:
-            take(torch.channels_last)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            reason = told(error)
-        else:
-            return ""
-        unless_it_fails(lambda: take(torch.contiguous_format))
+        _, reason = attempted(lambda: take(torch.channels_last))
+        if reason and attempted(lambda: take(torch.contiguous_format))[1]:
+            raise FailsAnyway(reason)
     return reason
 
 
-def unless_it_fails(work: Callable[[], T]) -> T:
+def attempted(work: Callable[[], T]) -> tuple[T | None, str]:
+    """The result, or None and why it failed: code that depends on the memory format may raise anything. Running out of
+    memory is no such reason."""
     try:
-        return work()
+        return work(), ""
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        raise FailsAnyway from error
+        return None, told(error)
 
 
 def seeing(compute: Compute, x: Tensor, layout: torch.memory_format) -> Gradients:
@@ -100,8 +95,3 @@ def seeing(compute: Compute, x: Tensor, layout: torch.memory_format) -> Gradient
 
 def jittered(x: Tensor) -> Tensor:
     return x + JITTER * x.roll(1, -1) if x.is_floating_point() else x
-
-
-def told(error: Exception) -> str:
-    """Its first line."""
-    return str(error).strip().split("\n")[0] or type(error).__name__

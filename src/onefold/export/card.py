@@ -6,7 +6,8 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from onefold.engine.networks.named import own_arguments, recorded
+from onefold.engine.networks.named import recorded
+from onefold.engine.networks.own_arguments import own_arguments
 from onefold.engine.networks.own_network import in_file, is_own
 from onefold.export.deployed import Deployed
 from onefold.export.inputs import in_code, in_words

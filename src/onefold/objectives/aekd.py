@@ -7,14 +7,7 @@ from torch import Tensor
 
 from onefold.objectives.capped_simplex import capped_simplex_weights, check_cap, matvec
 from onefold.objectives.precision import widest
-from onefold.objectives.soft_cross_entropy import (
-    Reduction,
-    check_hyperparameters,
-    prepared,
-    reduced,
-    soft_cross_entropy,
-    with_labels,
-)
+from onefold.objectives.soft_cross_entropy import Reduction, check_hyperparameters, distillation, prepared
 
 
 def aekd(
@@ -41,8 +34,7 @@ def aekd(
     weights = teacher_weights(student, teachers, cap, weight_temperature).to(student.dtype)  # [m, B, M]
     targets = (teachers / temperature).softmax(-1)  # [M, B, K]
     mixed = torch.stack([(w.T.unsqueeze(-1) * targets).sum(0) for w in weights])  # [m, B, K]
-    soft = soft_cross_entropy(student, mixed, temperature)
-    return reduced(with_labels(student, soft, labels, alpha, label_temperature or temperature), reduction)
+    return distillation(student, mixed, labels, alpha, temperature, label_temperature, reduction)
 
 
 @torch.no_grad()

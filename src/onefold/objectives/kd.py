@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from onefold.objectives.soft_cross_entropy import (
-    Reduction,
-    check_hyperparameters,
-    prepared,
-    reduced,
-    soft_cross_entropy,
-    with_labels,
-)
+from onefold.objectives.soft_cross_entropy import Reduction, check_hyperparameters, distillation, prepared
 
 
 def kd(
@@ -32,5 +25,4 @@ def kd(
     student, teachers = prepared(student, teachers)
     # H is linear in its first argument: the mean of the cross-entropies is the cross-entropy with the mean.
     targets = (teachers / temperature).softmax(-1).mean(0)
-    soft = soft_cross_entropy(student, targets, temperature)
-    return reduced(with_labels(student, soft, labels, alpha, label_temperature or temperature), reduction)
+    return distillation(student, targets, labels, alpha, temperature, label_temperature, reduction)

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from onefold.objectives.soft_cross_entropy import (
-    Reduction,
-    check_hyperparameters,
-    prepared,
-    reduced,
-    soft_cross_entropy,
-    with_labels,
-)
+from onefold.objectives.soft_cross_entropy import Reduction, check_hyperparameters, distillation, prepared
 
 
 def one_to_one(
@@ -33,5 +26,4 @@ def one_to_one(
             "make it with batch_ensemble(net, members=M)"
         )
     targets = (teachers / temperature).softmax(-1)
-    soft = soft_cross_entropy(student, targets, temperature)
-    return reduced(with_labels(student, soft, labels, alpha, label_temperature or temperature), reduction)
+    return distillation(student, targets, labels, alpha, temperature, label_temperature, reduction)

@@ -12,22 +12,29 @@ from onefold.types import at_least_float32, check_classes, check_labels, check_l
 Reduction = Literal["mean", "none"]
 
 
-def soft_cross_entropy(student: Tensor, targets: Tensor, temperature: float) -> Tensor:
-    """tau^2 H[q, p_S(x; tau)] for target probabilities q: `[m, B]`."""
+def distillation(
+    student: Tensor,
+    targets: Tensor,
+    labels: Tensor | None,
+    alpha: float,
+    temperature: float,
+    label_temperature: float | None,
+    reduction: Reduction,
+) -> Tensor:
+    """(1 - alpha) H[y, p_S(x; tau_y)] + alpha tau^2 H[q, p_S(x; tau)] for targets q, `[B, K]` or for each member.
+
+    With alpha = 1 the labels are ignored. tau_y is tau if no `label_temperature` is given.
+    """
     log_p = (student / temperature).log_softmax(-1)
-    return -(temperature**2) * (targets * log_p).sum(-1)
-
-
-def with_labels(student: Tensor, soft: Tensor, labels: Tensor | None, alpha: float, temperature: float) -> Tensor:
-    """(1 - alpha) H[y, p_S(x; tau)] + alpha times the teachers' term; with alpha = 1 the labels are ignored."""
+    soft = -(temperature**2) * (targets * log_p).sum(-1)  # [m, B]
     if alpha == 1:
-        return soft
+        return reduced(soft, reduction)
     if labels is None:
         raise ValueError(f"labels: expected class indices [B] where alpha is below 1 (got {alpha}), got None")
     check_labels(labels, student.shape[-1], student.shape[1])
-    log_p = (student / temperature).log_softmax(-1)
+    log_p = (student / (label_temperature or temperature)).log_softmax(-1)
     index = labels.long().expand(student.shape[0], -1).unsqueeze(-1)
-    return alpha * soft - (1 - alpha) * log_p.gather(-1, index).squeeze(-1)
+    return reduced(alpha * soft - (1 - alpha) * log_p.gather(-1, index).squeeze(-1), reduction)
 
 
 def prepared(student: Tensor, teachers: Tensor | None) -> tuple[Tensor, Tensor]:

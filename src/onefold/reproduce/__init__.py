@@ -66,9 +66,9 @@ def reproduce(
     outcome = carry_out(tasks, at_once=at_once, clock=clock, stage=stage)
     if not outcome.stopped:
         measure_all(measurings_of(table, tasks), clock=clock, stage=stage, outcome=outcome)
-    folders = [folder for folder in dict.fromkeys(task.teachers.parent for task in tasks) if folder.is_dir()]
-    if not any(any(folder.rglob("recipe.json")) for folder in folders):
+    homes = dict.fromkeys(task.teachers.parent for task in tasks)
+    folders = [folder for folder in homes if any(folder.rglob("recipe.json"))]
+    if not folders:
         return Reproduced(outcome, None, [])
-    title = f"The paper's table {name}"
-    page, sections = report([f for f in folders if any(f.rglob("recipe.json"))], out / f"{name}.html", title=title)
+    page, sections = report(folders, out / f"{name}.html", title=f"The paper's table {name}")
     return Reproduced(outcome, page, sections)

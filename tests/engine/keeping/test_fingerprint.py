@@ -17,7 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, SequentialLR
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    LambdaLR,
+    LRScheduler,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+)
 
 from onefold.engine.keeping.fingerprint import described, of_function, of_network, of_schedule
 from onefold.objectives import kd
@@ -142,6 +149,44 @@ def test_a_network_is_its_layers_and_their_settings() -> None:
 
     assert of_network(net()) == of_network(net())  # whatever their weights
     assert len({of_network(n) for n in (net(), net(nn.GELU), net(p=0.1), net(width=9))}) == 4
+
+
+def test_a_network_that_shows_where_its_objects_lie_is_the_same_network() -> None:
+    class Lambda(nn.Module):
+        def __init__(self, function: Callable[[int], int]) -> None:
+            super().__init__()
+            self.function = function
+
+        def extra_repr(self) -> str:
+            return f"{self.function}, times 0x10"
+
+    def function() -> Callable[[int], int]:
+        return lambda k: k
+
+    one, other = Lambda(function()), Lambda(function())
+    assert one.extra_repr() != other.extra_repr()
+    assert of_network(one) == of_network(other)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: CosineAnnealingLR(o, 5),
+        lambda o: OneCycleLR(o, 0.1, total_steps=9),
+        lambda o: SequentialLR(o, [CosineAnnealingLR(o, 5), LambdaLR(o, lambda k: 0.9**k)], [5]),
+        lambda o: ReduceLROnPlateau(o),
+    ],
+)
+def test_a_scheduler_is_the_same_where_rates_are_tensors(make: Callable[[SGD], LRScheduler]) -> None:
+    """As on a GPU: a run that was begun there goes on without one."""
+    weights = [torch.rand(3, requires_grad=True)]
+    assert of_schedule(make(SGD(weights, lr=torch.tensor(0.1)))) == of_schedule(make(SGD(weights, lr=0.1)))
+
+
+def test_a_scheduler_with_another_rate_is_another() -> None:
+    weights = [torch.rand(3, requires_grad=True)]
+    one, other = (of_schedule(CosineAnnealingLR(SGD(weights, lr=lr), 5)) for lr in (0.1, 0.101))
+    assert one != other
 
 
 def test_a_scheduler_is_its_class_and_settings() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 T = TypeVar("T")
 DEEPEST = 8  # levels of functions that use functions, and of nested containers
@@ -27,6 +29,7 @@ PLAIN = (int, float, complex, str, bytes, type(None))
 def of_network(net: nn.Module) -> str:
     """The layers by name, class and settings; not the weights, which a script may draw anew each time."""
     layers = [f"{name} {type(m).__qualname__} {m.extra_repr()}" for name, m in net.named_modules()]
+    layers = [re.sub(r" at 0x[0-9a-f]+", "", layer) for layer in layers]  # addresses change from process to process
     return f"torch {'.'.join(torch.__version__.split('.')[:2])}:{hashed(layers)}"
 
 
@@ -72,10 +75,19 @@ def described(value: object, depth: int = DEEPEST, seen: frozenset[int] = frozen
         return f"{{{', '.join(sorted(map(within, value)))}}}"
     if isinstance(value, Sequence):
         return f"{named(type(value))} of {len(value)} [{', '.join(map(within, some(value)))}]"
+    if isinstance(value, LRScheduler):
+        return f"{named(type(value))} {within(schedule_settings(value))}"
     if isinstance(value, nn.Module):
         settings = {k: v for k, v in vars(value).items() if isinstance(v, PLAIN) and k != "training"}
         return f"{of_network(value)} {within(value.state_dict())} {within(settings)}"
     return f"{named(type(value))} {within(vars(value))}" if hasattr(value, "__dict__") else named(type(value))
+
+
+def schedule_settings(scheduler: LRScheduler) -> dict[str, Any]:
+    """The settings of a scheduler, its rates rounded to float32: on a GPU they are tensors of that."""
+    rates = [float(np.float32(float(rate))) for rate in getattr(scheduler, "base_lrs", [])]
+    kept = {name: value for name, value in vars(scheduler).items() if name not in ("base_lrs", "_last_lr")}
+    return kept | {"rates": rates}
 
 
 def of_code(function: FunctionType, within: Callable[[object], str]) -> str:

@@ -10,7 +10,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from onefold.engine.networks.own_arguments import example_of, filled_in
+from onefold.engine.networks.own_arguments import example_of, own_arguments
 from onefold.engine.networks.own_network import Own, blaming, is_own, own_network, recorded_network
 from onefold.models import ChannelStatistics, Standardize, mlp, wide_resnet
 from onefold.names import unknown
@@ -151,13 +151,6 @@ def begin_alike(one: nn.Module, other: nn.Module) -> bool:
     return bool(drawn) and all(torch.equal(ours, theirs) for ours, theirs in drawn)
 
 
-def own_arguments(
-    own: Own, classes: int, statistics: Sequence[Sequence[float]], image_size: Sequence[int] | None
-) -> dict[str, Any]:
-    """The arguments that its function or class is called with."""
-    return filled_in(own.make, own.wanted, classes, statistics, image_size)
-
-
 def check_answers(own: Own, net: nn.Module, x: Tensor, classes: int) -> None:
     """Runs the network once in evaluation mode and refuses it unless it maps `[B, ...]` to logits `[B, K]`. This also
     initializes lazy layers."""
@@ -186,6 +179,7 @@ def shown(
     """The name; for a user's network with the arguments it is given, which may not be what the user expects."""
     if not is_own(name):
         return name
-    given = own_arguments(own_network(name), classes, statistics, image_size)
+    own = own_network(name)
+    given = own_arguments(own, classes, statistics, image_size)
     words = [f"{key}={'...' if key == 'statistics' else value}" for key, value in given.items()]
     return f"{name}({', '.join(words)})"

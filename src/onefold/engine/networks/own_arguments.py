@@ -6,13 +6,16 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from onefold.engine.device import seeded
 from onefold.models import ChannelStatistics
+
+if TYPE_CHECKING:
+    from onefold.engine.networks.own_network import Own
 
 COUNTS = ("classes", "num_classes")
 GIVEN = (*COUNTS, "channels", "in_channels", "in_chans", "statistics")  # parameters that are filled in
@@ -53,21 +56,19 @@ def of_timm(make: Callable[..., object]) -> bool:
     return function is timm.create_model or bool(timm.is_model(getattr(function, "__name__", "")))
 
 
-def filled_in(
-    make: Callable[..., object], wanted: Sequence[str], classes: int, moments: Moments, size: Sequence[int] | None
-) -> dict[str, Any]:
-    """The arguments it is given. One that passes keywords on, as torchvision's do, gets `num_classes` if the network
-    would be for another number of classes without; that is tried if the `size` of the inputs is known."""
+def own_arguments(own: Own, classes: int, moments: Moments, size: Sequence[int] | None) -> dict[str, Any]:
+    """The arguments a network is made with. A function that passes keywords on, as torchvision's do, gets `num_classes`
+    if its network would otherwise be for another number; that is tried if the `size` of the inputs is known."""
     mean, std = (tuple(values) for values in moments)
     given: dict[str, Any] = dict.fromkeys(COUNTS, classes)
     given |= dict.fromkeys(("channels", "in_channels", "in_chans"), len(mean))
     given |= {"statistics": ChannelStatistics(mean, std)}
-    given = {name: given[name] for name in wanted}
-    passes_on = any(p.kind is p.VAR_KEYWORD for p in parameters_of(make))
-    if size is None or not passes_on or set(COUNTS) & set(wanted):
+    given = {name: given[name] for name in own.wanted}
+    passes_on = any(p.kind is p.VAR_KEYWORD for p in parameters_of(own.make))
+    if size is None or not passes_on or set(COUNTS) & set(own.wanted):
         return given
     counted = given | {"num_classes": classes}
-    if needs_count(make, tuple(given.items()), tuple(counted.items()), classes, (mean, std), tuple(size)):
+    if needs_count(own.make, tuple(given.items()), tuple(counted.items()), classes, (mean, std), tuple(size)):
         return counted
     return given
 
