@@ -179,6 +179,18 @@ def test_as_it_was_trained(run: Copied, tmp_path: Path) -> None:
     assert "not calibrated, as asked" in written.notes[0]
 
 
+def test_a_temperature_that_does_harm_is_noted(run: Copied, tmp_path: Path) -> None:
+    path = run("kd")
+    labels, _ = RunFolder(path).predictions("val") or pytest.fail("no predictions")
+    right = np.eye(10, dtype=np.float32)[labels]
+    right[0] = np.roll(right[0], 1)
+    RunFolder(path).write_predictions("val", labels, 0.1 * right)  # unsure and right, so that it is made too sure
+    harm = "the temperature makes the NLL of the test split worse by more than a tenth"
+    for calibrated in (True, False):
+        written = export(path, "safetensors", tmp_path / f"{calibrated}.safetensors", calibrated=calibrated)
+        assert any(note.startswith(harm) for note in written.notes) == calibrated
+
+
 def test_a_fixed_batch(run: Copied) -> None:
     path = run("kd")
     program = torch.export.load(export(path, "torch-export", batch=3).path).module()
