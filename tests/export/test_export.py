@@ -47,7 +47,7 @@ for k, file in enumerate(sys.argv[1:]):
         answer = lambda x: session.run(None, {"x": x.numpy()})[0]
     else:
         program = torch.export.load(file).module()
-        answer = lambda x: program(x).detach().numpy()
+        answer = lambda x: program(x).numpy()
     numpy.save(f"logits-{k}.npy", numpy.concatenate([answer(x), answer(x[:1])]))
 """
 
@@ -210,6 +210,12 @@ def test_a_network_that_is_another_for_each_batch_takes_one_example_at_a_time() 
     found = traced(Picky(), torch.rand(5, 3))
     assert len(found.x) == 1
     assert "one example at a time" in found.notes[0]
+
+
+def test_answers_need_no_gradients_and_the_network_keeps_its_own() -> None:
+    net, x = nn.Linear(3, 2), torch.rand(5, 3)
+    assert not traced(net, x).program.module()(x).requires_grad
+    assert net(x).requires_grad
 
 
 class Moody(nn.Module):
