@@ -72,3 +72,16 @@ def test_a_temperature_within_is_no_reason_to_speak(caplog: pytest.LogCaptureFix
     assert caplog.messages == []
     assert 0.001 < result.temperature < 1000
     assert result.temperature != 1
+
+
+def test_a_temperature_that_does_harm_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """On val the network is right more often than on test, so that it is made too sure."""
+    x, y = data(30)
+    val, test = ((x, torch.cat([y[:right], (y[right:] + 1) % 3])) for right in (29, 5))
+    result = supervised(val, test=test)
+    assert result.metrics["cnll"] > 1.1 * result.metrics["nll"]
+    (told,) = caplog.messages
+    assert told.startswith("the temperature makes the NLL of the test split worse by more than a tenth")
+    caplog.clear()
+    evaluate(result.model, test, calibrate_on=val, device="cpu")
+    assert caplog.messages == [told]

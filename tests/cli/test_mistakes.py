@@ -212,6 +212,17 @@ def test_teachers_of_another_data_set(teachers: Path, tmp_path: Path, refused: R
     assert not (tmp_path / "student" / "checkpoints").exists()
 
 
+def test_the_teachers_data_are_named_when_they_are_not_the_students(teachers: Path, capsys: Capture) -> None:
+    """Who forgets --data.source asks for the data of the recipe, which may not be there."""
+    words = ["distill", "cifar10", *QUICK, "--teachers", str(teachers), "--data.root", "nowhere"]
+    assert main(words) == 2
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == "the teachers were trained on digits: --data.source digits gives the student the same data"
+    assert last.startswith("onefold: cifar10: ")
+    assert main([*words, "--data.source", "digits", "--network", "wrn1x1"]) == 2
+    assert "the teachers were trained on" not in capsys.readouterr().err
+
+
 def test_a_test_split_on_another_scale(tmp_path: Path, refused: Refused) -> None:
     x, y = np.random.default_rng(0).random((60, 1, 8, 8)), np.arange(60) % 3
     np.savez(tmp_path / "mine.npz", train_x=x, train_y=y, test_x=255 * x, test_y=y)

@@ -47,7 +47,7 @@ for k, file in enumerate(sys.argv[1:]):
         answer = lambda x: session.run(None, {"x": x.numpy()})[0]
     else:
         program = torch.export.load(file).module()
-        answer = lambda x: program(x).detach().numpy()
+        answer = lambda x: program(x).numpy()
     numpy.save(f"logits-{k}.npy", numpy.concatenate([answer(x), answer(x[:1])]))
 """
 
@@ -179,6 +179,18 @@ def test_as_it_was_trained(run: Copied, tmp_path: Path) -> None:
     assert "not calibrated, as asked" in written.notes[0]
 
 
+def test_a_temperature_that_does_harm_is_noted(run: Copied, tmp_path: Path) -> None:
+    path = run("kd")
+    labels, _ = RunFolder(path).predictions("val") or pytest.fail("no predictions")
+    right = np.eye(10, dtype=np.float32)[labels]
+    right[0] = np.roll(right[0], 1)
+    RunFolder(path).write_predictions("val", labels, 0.1 * right)  # unsure and right, so that it is made too sure
+    harm = "the temperature makes the NLL of the test split worse by more than a tenth"
+    for calibrated in (True, False):
+        written = export(path, "safetensors", tmp_path / f"{calibrated}.safetensors", calibrated=calibrated)
+        assert any(note.startswith(harm) for note in written.notes) == calibrated
+
+
 def test_a_fixed_batch(run: Copied) -> None:
     path = run("kd")
     program = torch.export.load(export(path, "torch-export", batch=3).path).module()
@@ -198,6 +210,12 @@ def test_a_network_that_is_another_for_each_batch_takes_one_example_at_a_time() 
     found = traced(Picky(), torch.rand(5, 3))
     assert len(found.x) == 1
     assert "one example at a time" in found.notes[0]
+
+
+def test_answers_need_no_gradients_and_the_network_keeps_its_own() -> None:
+    net, x = nn.Linear(3, 2), torch.rand(5, 3)
+    assert not traced(net, x).program.module()(x).requires_grad
+    assert net(x).requires_grad
 
 
 class Moody(nn.Module):

@@ -105,7 +105,7 @@ def logits_of(format: str, file: Path, x: Tensor) -> Tensor:
         session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
         return torch.from_numpy(session.run(None, {"x": x.numpy()})[0])
     if format == "torch-export":
-        answers: Tensor = torch.export.load(file).module()(x).detach()
+        answers: Tensor = torch.export.load(file).module()(x)
         return answers
     facts = facts_in(format, file)
     net = build_network("wrn10x1", facts["classes"], facts["statistics"], facts["input"]["shape"][1:]).eval()

@@ -147,6 +147,13 @@ def test_a_temperature_that_is_not_told_is_warned_of() -> None:
         assert warning_of_temperature(temperature) is None
 
 
+def test_a_temperature_that_makes_the_test_nll_clearly_worse_is_warned_of() -> None:
+    harm = "makes the NLL of the test split worse by more than a tenth"
+    assert harm in str(warning_of_temperature(0.5, {"nll": 0.40, "cnll": 0.45}))
+    for metrics in ({"nll": 0.40, "cnll": 0.43}, {"nll": 0.40}, {}, None):
+        assert warning_of_temperature(0.5, metrics) is None
+
+
 def test_finds_its_way_from_far_away() -> None:
     # One right answer with an enormous margin beside many with a small one, and one wrong: Newton overshoots.
     z = torch.tensor([[1e4, 0.0], [15.0, 0.0], *[[1.0, 0.0]] * 20], dtype=torch.float64)

@@ -144,6 +144,20 @@ def test_an_odd_temperature_is_told_once_of_all_that_have_it(tmp_path: Path, wri
     assert said.startswith("KD, LatentBE: the temperature is 1,")
 
 
+def test_a_temperature_that_does_harm_is_told(tmp_path: Path, write: WriteRun) -> None:
+    run = write(tmp_path / "kd", cifar10(), 0, strength=2.5, measured=False)
+    assert not [s for s in report_of(tmp_path) if "makes the NLL of the test split worse" in s]
+    labels, logits = run.predictions("val") or pytest.fail("no predictions")
+    run.write_predictions("val", labels, 0.1 * logits)  # so unsure there that it is made too sure
+    (told,) = [s for s in report_of(tmp_path) if "makes the NLL of the test split worse" in s]
+    assert told.startswith("LatentBE + TDiv-SDiv: the temperature makes")
+
+
+def report_of(folder: Path) -> list[str]:
+    (section,) = sections(collect([folder])[0])
+    return sentences(section, grids(section))
+
+
 def test_warnings_of_the_health_check_are_said(everything: Path, tmp_path: Path, write: WriteRun) -> None:
     del everything
     run = write(tmp_path / "a", cifar10(), 0)

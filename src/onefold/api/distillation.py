@@ -232,7 +232,7 @@ def distill(
     title = method.name if perturbation.name == "none" else f"{method.name}-{perturbation.name}"
     with showing(progress, title, world.rank) as listener:
         result = conduct(job, None if out is None else RunFolder(out), record(job), about, listener, log)
-        if (warning := warning_of_temperature(result.temperature)) is not None:
+        if (warning := warning_of_temperature(result.temperature, result.metrics)) is not None:
             noting(listening(listener, world.rank))(warning)
     return result
 

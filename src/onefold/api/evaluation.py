@@ -72,9 +72,10 @@ def evaluate(
             if not len(labels):
                 raise ValueError("calibrate_on: expected at least one example, got none; give some, or leave it out")
             temperature = fit_temperature(logits, labels)
-            if (warning := warning_of_temperature(temperature)) is not None and rank_here() == 0:
-                LOG.warning(warning)
-        return streamed(answered(ensemble, predict, loaders["test"]), temperature)
+        metrics = streamed(answered(ensemble, predict, loaders["test"]), temperature)
+    if (warning := warning_of_temperature(temperature, metrics)) is not None and rank_here() == 0:
+        LOG.warning(warning)
+    return metrics
 
 
 def calibrated(

@@ -92,8 +92,11 @@ def distill(request: Distill, out: Console) -> None:
     if not world.first(lambda: finished(recipe, [folder], [{"kind": "student", "teachers": str(teachers)}])):
         if method.needs_teachers:
             # Refuses unfinished teachers before data are read.
-            for run in teacher_runs(teachers, recipe.members, fewer="--recipe.members"):
+            runs = teacher_runs(teachers, recipe.members, fewer="--recipe.members")
+            for run in runs:
                 check_recorded(found_at(run.about, recipe.network))
+            if (theirs := runs[0].about.get("data", recipe.data.source)) != recipe.data.source:
+                say(f"the teachers were trained on {theirs}: --data.source {theirs} gives the student the same data")
         world.first(lambda: check_places([RunFolder(folder)]))
         source = world.in_turn(lambda: source_of(recipe))
         check_perturbed(recipe, source)

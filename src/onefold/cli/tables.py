@@ -131,7 +131,7 @@ def temperature_warnings(rows: Sequence[tuple[str, dict[str, float]]]) -> list[s
     """Warnings about suspicious temperatures, each listing all networks it applies to."""
     named: dict[str, list[str]] = {}
     for name, metrics in rows:
-        warning = warning_of_temperature(metrics.get("temperature"))
+        warning = warning_of_temperature(metrics.get("temperature"), metrics)
         if warning is not None:
             named.setdefault(warning, []).append(name)
     return [f"{', '.join(names)}: {warning}" for warning, names in named.items()]

@@ -138,6 +138,6 @@ def check_data(folder: Path | str, members: int, name: str, source: Source) -> N
         if not same:
             raise ValueError(
                 f"teachers: {run.path} was trained on {about.get('data')} with {about.get('classes')} classes, but the "
-                f"student's data are {name} with {len(source.classes)}; give the teachers of that data set"
+                f"student's data are {name} with {len(source.classes)}; give both the same data set"
             )
         check_content(run, name, source)

@@ -16,6 +16,7 @@ from onefold.export.onnx_file import check_onnx, onnx_bytes
 from onefold.export.program import program_bytes, traced
 from onefold.export.weights import weights_bytes
 from onefold.methods import Method
+from onefold.metrics import warning_of_temperature
 from onefold.run import check_file, write_aside
 
 __all__ = ["FORMATS", "Exported", "export"]
@@ -77,6 +78,9 @@ def export(
         raise ValueError("net, example: expected both, a network and inputs that it takes, or neither")
     found = deployed(run, calibrated, network, Own(net, example, method))
     notes = [about_temperature(found, format)]
+    warning = warning_of_temperature(found.facts["temperature"], found.facts["metrics"])
+    if warning is not None and found.facts["calibrated"]:
+        notes.append(warning)
     if found.facts["input"]["preprocessing"] is None:
         notes.append(in_words(found.facts["input"]))
     if format == "hub":

@@ -38,14 +38,14 @@ def traced(module: nn.Module, example: Tensor, batch: int | None = None) -> Trac
                 free = torch.export.export(module, (example,), dynamic_shapes=({0: Dim("batch")},))
                 for size in {1, 2, len(example)}:
                     check_agreement(module(example[:size]), free.module(), example[:size], "the exported program")
-                return Traced(anonymous(free), example, module(example), notes)
+                return Traced(for_serving(free), example, module(example), notes)
             except Exception as error:  # networks can depend on the batch size in many ways
                 batch = 1
                 why = f"exporting it for any batch size failed: {first_line(error)}"
                 notes.append(f"the program takes one example at a time, because {why}")
         x = example[torch.arange(batch) % len(example)]
         try:
-            return Traced(anonymous(torch.export.export(module, (x,))), x, module(x), notes)
+            return Traced(for_serving(torch.export.export(module, (x,))), x, module(x), notes)
         except Exception as error:
             reason = (str(error).strip().split("\n") or [""])[0] or type(error).__name__
             raise ValueError(
@@ -53,8 +53,12 @@ def traced(module: nn.Module, example: Tensor, batch: int | None = None) -> Trac
             ) from error
 
 
-def anonymous(program: ExportedProgram) -> ExportedProgram:
-    """Removes private traces of where it was made: the example inputs, and paths and lines of source files."""
+def for_serving(program: ExportedProgram) -> ExportedProgram:
+    """Its outputs need no gradients, so that they keep no memory and numpy takes them. Private traces of where it was
+    made are removed: the example inputs, and paths and lines of source files."""
+    for name, value in program.state_dict.items():
+        if isinstance(value, nn.Parameter):  # a new one, since this may be that of a user's network
+            program.state_dict[name] = nn.Parameter(value.detach(), requires_grad=False)
     program.example_inputs = None
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from onefold.types import at_least_float32, check_labels, check_logits
 LOWEST, HIGHEST = 1e-3, 1e3  # the range of temperatures
 UNTOLD = 1.0  # returned if the data determine no temperature; a fitted temperature of 1 is returned as FITTED instead
 FITTED = math.nextafter(UNTOLD, HIGHEST)
+HARM = 1.1  # the ratio of cNLL to NLL on the test split beyond which the temperature is warned of
 _VALUES = 2**22  # values processed at once: 32 MiB in float64
 
 
@@ -39,17 +40,25 @@ def check_temperature(temperature: object) -> float:
     return number
 
 
-def warning_of_temperature(temperature: float | None) -> str | None:
-    """A warning with advice if the validation split does not determine the temperature, or if it is at an end of the
-    range, so that a better one lies beyond."""
+def warning_of_temperature(temperature: float | None, metrics: Mapping[str, float] | None = None) -> str | None:
+    """A warning with advice if the validation split does not determine the temperature, if it is at an end of the
+    range, so that a better one lies beyond, or if by the test split's metrics it does harm."""
     if temperature == UNTOLD:
         return (
             "the temperature is 1, which leaves the network as it is: every answer on the validation split is right, "
             "or all classes are always equally probable, so that the split does not tell how sure the network may be; "
             "give more validation examples"
         )
-    if temperature is None or LOWEST < temperature < HIGHEST:
+    if temperature is None:
         return None
+    if LOWEST < temperature < HIGHEST:
+        if metrics is None or metrics.get("cnll", -math.inf) <= HARM * metrics.get("nll", math.inf):
+            return None
+        return (
+            "the temperature makes the NLL of the test split worse by more than a tenth: the validation split has too "
+            "few examples to fit it, or is unlike the test split; give more validation examples, or serve it without "
+            "a temperature"
+        )
     if temperature <= LOWEST:
         return (  # older run folders may also have this temperature when every prediction is right
             f"the temperature is {LOWEST:g}, the lowest that is tried: every answer on the validation split is right, "

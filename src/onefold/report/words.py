@@ -48,7 +48,8 @@ def of_temperatures(section: Section) -> list[str]:
     """Warnings about suspicious temperatures, each once, with all rows it applies to."""
     odd: dict[str, list[str]] = {}
     for row in section.rows:
-        for warning in dict.fromkeys(map(warning_of_temperature, row.values.get("temperature", []))):
+        each = (warning_of_temperature(a.metrics.get("temperature"), a.metrics) for a in row.answers)
+        for warning in dict.fromkeys(each):
             if warning is not None:
                 odd.setdefault(warning, []).append(row.label)
     return [f"{', '.join(labels)}: {warning}" for warning, labels in odd.items()]
