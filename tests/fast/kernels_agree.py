@@ -69,8 +69,9 @@ def check_passes() -> None:
     check_case(2, 70, has_s=True, has_r=True, affine=True, relu=True)  # more channels than a tile
     height = 8 if DEVICE == "cpu" else 256  # more programs than a reduction takes at once
     check_case(1, 64, has_s=False, has_r=False, affine=True, relu=True, height=height)
+    height = 3 if DEVICE == "cpu" else 96  # some tiles for each program
     for channels in (48, 70):  # in tiles that are copied ahead, with some of them empty; and as they come
-        check_case(3, channels, has_s=True, has_r=True, affine=True, relu=True, kind=HALF)
+        check_case(3, channels, has_s=True, has_r=True, affine=True, relu=True, height=height, kind=HALF)
 
 
 def check_case(
@@ -160,17 +161,19 @@ def check_arrivals() -> None:
 
 
 def check_rows() -> None:
+    count = 37 if DEVICE == "cpu" else 12_288  # some tiles for each program
     sizes = ((5, FULL), (70, FULL), (48, HALF), (70, HALF))
-    for (channels, kind), affine, summed in itertools.product(sizes, (True, False), (True, False)):
-        what = f"rows of {channels}, affine {affine}, sum {summed}"
-        y, dz, also = (torch.randn(37, channels, device=DEVICE).to(kind) for _ in range(3))
-        x = torch.randn_like(y) if summed else None
+    for (channels, kind), affine, added in itertools.product(sizes, (True, False), (None, FULL, HALF)):
+        what = f"rows of {channels}, affine {affine}, sum with {added}"
+        y, dz, also = (torch.randn(count, channels, device=DEVICE).to(kind) for _ in range(3))
+        x = None if added is None else torch.randn_like(y, dtype=added)
         weight, bias = torch.randn(2, channels, device=DEVICE) if affine else (None, None)
         found = compare(what, partial(rows.normalized, y, x, weight, bias, 1e-3, kind), kind)
         total, _, mean, rstd = found
-        for other, learns in itertools.product((also, None), (affine, False)):
-            given = (dz, total, weight, mean, rstd, other, torch.float32 if summed else None, learns)
-            compare(what, partial(rows.normalized_gradient, *given), kind)
+        lower = next((other for other in (kind, added) if other not in (None, total.dtype)), None)
+        for passed, learns in itertools.product((also.to(total.dtype), None), (affine, False)):
+            given = (dz, total, weight, mean, rstd, passed, lower, learns)
+            compare(what, partial(rows.normalized_gradient, *given), kind if lower is None else HALF)
 
 
 @mock.patch.object(passes, "on_gpu", mock.Mock(return_value=True))
