@@ -19,7 +19,7 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from onefold import distill, evaluate
-from onefold.data import GivenLoader
+from onefold.data import GivenLoader, loader_for
 
 
 def pairs(count: int = 10) -> TensorDataset:
@@ -48,6 +48,44 @@ def test_tells_a_sampler_the_epoch() -> None:
     (_, first), (_, second), (_, again) = (next(loader.batches(epoch)) for epoch in (0, 1, 0))
     assert first.tolist() != second.tolist()
     assert first.tolist() == again.tolist()
+
+
+class Noisy(Dataset[tuple[Tensor, int]]):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.rand(3), index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("own", [False, True])
+def test_training_goes_on_in_the_middle_of_an_epoch_with_what_would_have_come(own: bool, workers: int) -> None:
+    def batches(epoch: int, step: int = 0, seed: int = 0, rank: int = 0) -> list[list[float]]:
+        torch.rand(step + 1)  # whatever has been drawn before
+        generator = torch.Generator().manual_seed(step) if own else None
+        loader = DataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=workers, generator=generator)
+        before = torch.get_rng_state()
+        drawn = loader_for(loader, 4, train=True, seed=seed, rank=rank, world_size=2).batches(epoch, step)
+        found = [[*x.flatten().tolist(), *y.tolist()] for x, y in drawn]
+        assert torch.equal(torch.get_rng_state(), before)
+        return found
+
+    whole = batches(1)
+    assert batches(1, 2) == whole[2:]
+    assert batches(1, 0) == whole
+    assert all(other != whole for other in (batches(0), batches(1, seed=1), batches(1, rank=1)))
+
+
+def test_a_sampler_inside_a_batch_sampler_is_told_the_epoch_and_seeded() -> None:
+    def order(sampler: Sampler[int], epoch: int) -> list[int]:
+        loader = DataLoader(pairs(), batch_sampler=BatchSampler(sampler, 10, drop_last=False))
+        return next(GivenLoader(loader, seed=0).batches(epoch))[1].tolist()
+
+    told: DistributedSampler[Any] = DistributedSampler(pairs(), num_replicas=1, rank=0, seed=0)
+    for sampler in (told, RandomSampler(pairs(), generator=torch.Generator())):
+        first, second, again = (order(sampler, epoch) for epoch in (0, 1, 0))
+        assert first == again != second
 
 
 class Unsized(Dataset[tuple[Tensor, int]]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -320,6 +321,28 @@ def test_the_watch_ends_before_python_does() -> None:
         [sys.executable, "-c", LEAVING], env=environment(), timeout=50, check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (0, "['MainThread']\n")
+
+
+LEFT = """
+import pathlib
+from onefold.engine.distributed import launch
+launch.world_here().collected(0)
+import torch._dynamo
+launch.leave()
+print(sum("gloo" in name.read_text() for name in pathlib.Path("/proc/self/task").glob("*/comm")))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not list threads")
+def test_no_thread_of_the_group_is_left_when_python_ends() -> None:
+    """Else it may ask for Python's lock after that is gone: SIGABRT, now and then."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT], env=environment() | alone, timeout=50, check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "0\n"
 
 
 def test_parts() -> None:

@@ -114,6 +114,7 @@ def job_of(case: str, world: World) -> Job:
     nets = [network().double() for _ in range(MEMBERS)]
     for net in nets:
         net(split(40, 9).x)  # statistics of its own
+    torch.manual_seed(2 + world.rank)  # a script need not seed: the first process's weights count
     return Job(
         method=method_named(method),
         perturbation=perturbation_named(perturbation),

@@ -108,7 +108,8 @@ def distill(
         warmup_epochs: epochs over which the learning rate rises from a hundredth of its value; by default 5, or a tenth
             of the epochs if that is less.
         label_smoothing: share of each label that is spread over all classes, in "supervised".
-        seed: determines the order of examples, crops, members' factors and perturbations.
+        seed: determines the order of examples, crops, members' factors and perturbations; also what a `DataLoader`'s
+            samplers and transforms draw with torch, whatever the seed of its own generator.
         augment: random crops and flips of uint8 images; a Dataset may bring its own transforms.
         space: the range of valid inputs, if they are not images in [0, 1]: `InputSpace.standardized(mean, std)` for
             normalised images, `InputSpace.of(x)` for features.

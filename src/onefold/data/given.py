@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -12,19 +12,30 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from onefold.data.augment import as_input
+from onefold.data.order import draw_seed
 from onefold.data.split import check_range
 from onefold.types import readable
 
 
 class GivenLoader:
-    """Iterates the user's loader as it is: its order, its batches, its transforms.
+    """Iterates the user's loader as it is: its samplers, its batches, its transforms.
 
-    It is only as reproducible as the user's loader. `start_step` reads and discards the earlier batches. With several
-    processes, each iterates the loader it was given (with a `DistributedSampler`, for example).
+    With a `seed`, what they draw with torch depends on seed, rank and epoch alone, so that a run that is resumed sees
+    the examples that it would have seen; what they draw in other ways cannot be repeated. `start_step` reads and
+    discards the earlier batches. With several processes, each iterates the loader it was given (with a
+    `DistributedSampler`, for example).
     """
 
-    def __init__(self, loader: DataLoader[Any], device: torch.device | str = "cpu", classes: int | None = None) -> None:
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        device: torch.device | str = "cpu",
+        classes: int | None = None,
+        seed: int | None = None,
+        rank: int = 0,
+    ) -> None:
         self.loader, self.device, self.classes = loader, torch.device(device), classes
+        self.seed, self.rank = seed, rank
 
     @property
     def examples(self) -> int:
@@ -37,11 +48,13 @@ class GivenLoader:
         """None: the sizes are known only after iterating the loader."""
 
     def batches(self, epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        for sampler in (self.loader.sampler, self.loader.batch_sampler):
+        for sampler in samplers_of(self.loader):
             set_epoch = getattr(sampler, "set_epoch", None)
             if callable(set_epoch):  # a DistributedSampler draws a new order only when told the epoch
                 set_epoch(epoch)
-        for step, batch in enumerate(islice(self.loader, start_step, None), start_step):
+        own = None if self.seed is None else draw_seed("loader", self.seed, self.rank, epoch)
+        batches: Iterable[Any] = self.loader if own is None else seeded(self.loader, own)
+        for step, batch in enumerate(islice(batches, start_step, None), start_step):
             if not isinstance(batch, tuple | list) or len(batch) != 2 or not all(isinstance(b, Tensor) for b in batch):
                 raise ValueError(
                     f"DataLoader: expected batches (x, y) of two tensors, got {kind(batch)} at step {step}"
@@ -52,6 +65,35 @@ class GivenLoader:
             if self.classes is not None and readable(y):
                 check_range(y, range(self.classes), partial("example {1} of batch {0}".format, step))
             yield as_input(x.to(self.device, non_blocking=True)), y.to(self.device, torch.long, non_blocking=True)
+
+
+def samplers_of(loader: DataLoader[Any]) -> list[object]:
+    return [loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None)]
+
+
+def seeded(loader: DataLoader[Any], seed: int) -> Iterator[Any]:
+    """The loader's batches, drawn with generators of this seed; torch's global one is put back after each batch."""
+
+    def begun() -> Iterator[Any]:
+        torch.default_generator.manual_seed(seed)
+        for each in (loader, *samplers_of(loader)):
+            generator = getattr(each, "generator", None)
+            if isinstance(generator, torch.Generator):
+                generator.manual_seed(seed)
+        yield from loader
+
+    batches, own = begun(), torch.get_rng_state()
+    while True:
+        outside = torch.get_rng_state()
+        torch.set_rng_state(own)
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        finally:
+            own = torch.get_rng_state()
+            torch.set_rng_state(outside)
+        yield batch
 
 
 def steps_of(loader: DataLoader[Any]) -> int:

@@ -142,7 +142,7 @@ def loader_for(
     """
     split, device = as_split(split), torch.device(device)
     if isinstance(split, DataLoader):
-        return GivenLoader(split, device, classes)
+        return GivenLoader(split, device, classes, seed if train else None, rank)
     if isinstance(split, Arrays) and classes is not None:
         check_range(split.y, range(classes), "example {}".format)
     if device_bytes is None:

@@ -145,8 +145,10 @@ def prepare(job: Job) -> Training:
     check_space(job, x)
     torch.manual_seed(draw_seed("student", settings.seed))
     members = 1 if job.teachers is None else job.teachers.members
+    net = copy.deepcopy(job.net).to(job.device)
+    job.world.share(net)
     with blaming("net", x, job.net):
-        student = job.method.student(copy.deepcopy(job.net).to(job.device), members, x)
+        student = job.method.student(net, members, x)
     student.to(job.device)
 
     objective = with_hyperparameters(job.method.objective, **settings.hyperparameters)

@@ -47,6 +47,10 @@ def joined() -> Processes:
         store = dist.distributed_c10d._get_default_store()
         host: Any = dist.new_group(backend="gloo")
         return Processes(dist.get_rank(), dist.get_world_size(), local_rank, store, host)
+    # Imported before there is a group, since its functions would keep it as a default argument: torch's compiler, which
+    # optimizers load, imports them. The group's threads would then outlive Python, and abort it now and then.
+    import torch.distributed.nn.functional
+
     found, rank, size = next(rendezvous("env://"))
     # The store outlives restarts by torchrun: a prefix keeps this attempt from reading what earlier ones left in it.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import Store
+from torch.nn.parameter import is_lazy
 
 from onefold.engine.distributed.draws import SharedDraws
 from onefold.engine.distributed.failing import Abandoned, Lost, failed, tells_of_others
@@ -85,6 +86,16 @@ class Processes(World):
         # The same tensors in all processes: a parameter without a gradient in one has none in any.
         self.sum_([p.grad for p in parameters if p.grad is not None] + [loss])
         return loss
+
+    @torch.no_grad()
+    def share(self, net: nn.Module) -> None:
+        tensors = [t for t in (*net.parameters(), *net.buffers()) if not is_lazy(t)]
+        if not tensors:
+            return
+        flat = torch.cat([t.detach().reshape(-1).view(torch.uint8) for t in tensors])
+        collective(dist.broadcast, flat, 0)
+        for own, first in zip(tensors, flat.split([t.nbytes for t in tensors]), strict=True):
+            own.copy_(first.clone().view(own.dtype).view(own.shape))  # a copy, because a view has to be aligned
 
     def batch_key(self, x: Tensor, labels: Tensor) -> tuple[Any, ...]:  # noqa: ARG002
         return self.key

@@ -59,6 +59,9 @@ class World:
         """What a step has to be captured anew for; a new key appears in all processes at the same step."""
         return x.shape, x.dtype, x.stride(), labels.shape
 
+    def share(self, net: nn.Module) -> None:
+        """Gives a network the weights that it has in the first process."""
+
     # BatchNorm's statistics
 
     @property
