@@ -142,25 +142,33 @@ def listed(names: list[str]) -> str:
 def cost(student: Row, ensemble: Row) -> str:
     """The cost of a prediction relative to the ensemble: in passes, or in time if that was measured and differs."""
     share = Fraction(student.first.passes, ensemble.first.passes)
-    ours, theirs = milliseconds(student), milliseconds(ensemble)
-    if ours is not None and theirs is not None and abs(ours / theirs / share - 1) > ALIKE:
-        ratio = ours / theirs
+    timed = both(student, ensemble)
+    if timed is not None and abs((ratio := timed[0] / timed[1]) / share - 1) > ALIKE:
         return f"{ratio:.1f} times the ensemble's time" if ratio > 1 else f"{100 * ratio:.0f}% of the ensemble's time"
     return "the ensemble's full cost" if share == 1 else f"{share} of the cost"
 
 
 def times(student: Row, ensemble: Row) -> str:
     """The measured cost, if there are measurements."""
+    timed = both(student, ensemble)
+    return "" if timed is None else f"; {timed[0]:.3f} ms per image vs. {timed[1]:.3f}"
+
+
+def both(student: Row, ensemble: Row) -> tuple[float, float] | None:
+    """Milliseconds per image of both, if they were measured on the same device."""
     ours, theirs = milliseconds(student), milliseconds(ensemble)
-    if ours is None or theirs is None:
-        return ""
-    return f"; {ours:.3f} ms per image vs. {theirs:.3f}"
+    return next(((ours[device], theirs[device]) for device in ours if device in theirs), None)
 
 
-def milliseconds(row: Row) -> float | None:
-    """Milliseconds per image, measured with the largest batch, or by the demo."""
-    times = [inference(answer)[-1][2] for answer in row.answers if inference(answer)]
-    return statistics.fmean(times) if times else row.mean("ms")
+def milliseconds(row: Row) -> dict[str, float]:
+    """Milliseconds per image by device, measured with the largest batch, or by the demo."""
+    times: dict[str, list[float]] = {}
+    for answer in row.answers:
+        for last in inference(answer)[-1:]:
+            times.setdefault(last.device, []).append(last.ms)
+    by_demo = row.mean("ms")
+    means = {device: statistics.fmean(each) for device, each in times.items()}
+    return means or ({} if by_demo is None else {"demo": by_demo})
 
 
 def against_paper(grids: list[Grid]) -> list[str]:
