@@ -13,7 +13,7 @@ from matplotlib.figure import FigureBase
 from onefold.report.pictures.axes import line, one_axes
 from onefold.report.pictures.labels import LEADING, Label, aside, beside, folded
 from onefold.report.pictures.picture import SIZES, Palette, Panel, Picture
-from onefold.report.pictures.style import SINGLE, Style, styles_of
+from onefold.report.pictures.style import ENSEMBLE, SINGLE, Style, styles_of
 from onefold.report.table import COLUMNS, Column, Row, Section
 
 PASSES = "passes per image"
@@ -137,11 +137,11 @@ def lines_of(section: Section, column: Column, styles: dict[str, Style]) -> tupl
     found = []
     for sizes in together.values():
         alone = [row for row in section.of_kind("single") if row.first.trained == sizes[0].first.trained]
-        # The largest ensemble of a folder always has a row of its own, and with it a style.
-        largest = next(row for row in section.rows if row.first.setting == sizes[-1].first.setting)
+        # The label and the style are those of the table: among all sizes, other labels may be needed.
+        largest = next((row for row in section.rows if row.first.setting == sizes[-1].first.setting), sizes[-1])
         line = [*alone, *sizes]
         names, points = tuple(row.label for row in line), tuple(point(row, column) for row in line)
-        found.append(Ensembles(largest.label, styles[largest.label], names, points))
+        found.append(Ensembles(largest.label, styles.get(largest.label, ENSEMBLE), names, points))
     return tuple(found)
 
 
