@@ -29,17 +29,20 @@ def recipes() -> dict[tuple[str, str], Recipe]:
 
 
 def departures(answer: Answers) -> list[str] | None:
-    """What a run does differently from the paper; None if the paper does not have this data set and network."""
+    """What a run, or the training of its teachers, does differently from the paper; None if the paper does not have
+    this data set and network."""
     recipe = recipes().get((str(answer.setting["data.source"]), str(answer.setting["network"])))
     if recipe is None:
         return None
     wanted = {name: value for name, value in leaves(recipe).items() if name not in FREE}
     if answer.method != "aekd":
         wanted.pop("distill.cap")
+    taught = answer.taught.setting or {}
     return [
-        f"{name} is {answer.setting[name]} (paper: {value})"
+        f"{whose}{name} is {setting[name]} (paper: {value})"
+        for whose, setting in (("", answer.setting), ("teachers' ", taught))
         for name, value in wanted.items()
-        if name in answer.setting and answer.setting[name] != value
+        if name in setting and setting[name] != value
     ]
 
 

@@ -9,7 +9,7 @@ from onefold.metrics import warning_of_temperature
 from onefold.report.compare import reasons
 from onefold.report.costs import inference
 from onefold.report.grid import Grid
-from onefold.report.grids import checks_of
+from onefold.report.grids import warnings_of
 from onefold.report.table import Row, Section
 
 NEAR = 2.0  # in the paper's standard deviations
@@ -24,7 +24,7 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
     said: list[str] = []
     singles, ensembles, students = (section.of_kind(kind) for kind in ("single", "ensemble", "student"))
     for student in students:
-        ensemble = nearest(student, [row for row in ensembles if row.first.members == student.first.members])
+        ensemble = nearest(student, [row for row in ensembles if may_have_taught(row, student)])
         single = nearest(student, singles)
         if ensemble is not None and single is not None:
             said += [told] if (told := f"{described(single)} {described(ensemble)}") not in said else []
@@ -38,9 +38,7 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
     said += against_paper(grids)
     said += reasons([answer for row in section.rows for answer in row.answers])
     said += noise(section)
-    for row in students:
-        warnings = dict.fromkeys(check.warning for check in checks_of(row))
-        said += [f"{row.label}: {warning}" for warning in warnings if warning]
+    said += [f"{row.label}: {warning}" for row in students for warning in warnings_of(row)]
     return said + of_temperatures(section) + of_candidates(section)
 
 
@@ -78,6 +76,12 @@ def candidates(rule: tuple[int, int]) -> str:
 def described(row: Row) -> str:
     label = row.label[0].upper() + row.label[1:]
     return f"{label}: {shown(row)}."
+
+
+def may_have_taught(ensemble: Row, student: Row) -> bool:
+    """Whether a student learned from such teachers, as far as is known."""
+    trained = student.first.trained
+    return ensemble.first.members == student.first.members and trained in ({}, ensemble.first.trained)
 
 
 def nearest(student: Row, rows: list[Row]) -> Row | None:
