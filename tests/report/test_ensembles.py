@@ -54,7 +54,7 @@ def test_the_first_ones_end_where_one_is_missing(tmp_path: Path, write: WriteRun
     answers, notes = collect([tmp_path])
     assert [answer.label for answer in answers if answer.kind == "ensemble"] == ["ensemble of 1", "ensemble of 2"]
     assert len([answer for answer in answers if answer.kind == "single"]) == 3
-    assert any("teacher-2 cannot be used, so there are only ensembles of the first 2" in note for note in notes)
+    assert any("teacher-2 is not in this report, so there are only ensembles of the first 2" in note for note in notes)
 
 
 @pytest.mark.parametrize("absent", [0, 1])
