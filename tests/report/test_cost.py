@@ -180,5 +180,6 @@ def test_a_long_name_is_broken_before_its_last_part_and_its_details() -> None:
     assert folded("LatentBE + TDiv-SDiv", 30) == "LatentBE + TDiv-SDiv"
     assert folded("KD (epochs 20)", 13) == "KD\n(epochs 20)"
     assert folded("BE + ODS (epochs 20)", 13) == "BE + ODS\n(epochs 20)"
+    assert folded("BE (2 teachers, epochs 200)", 22) == "BE\n(2 teachers,\nepochs 200)"
     assert folded("KD (teachers' epochs 20)", 13) == "KD\n(teachers'\nepochs 20)"
     assert folded("KD (epochs 20)", 13, strong=True) == "KD\n(epochs 20)"

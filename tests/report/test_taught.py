@@ -145,8 +145,8 @@ def test_only_students_of_the_papers_teachers_are_compared_with_the_paper(tmp_pa
         run.write_json("run.json", run.about | {"teachers_are": f"{seed:032}", "teachers_trained": trained})
     (section,) = sections(collect([tmp_path])[0])
     assert [bool(of_paper(row.first)) for row in section.rows] == [True, False]
-    (why,) = reasons([answer for row in section.rows for answer in row.answers])
-    assert why.endswith("because settings differ: KD: teachers' epochs is 20 (paper: 200).")
+    (why,) = reasons(section.rows)
+    assert why.endswith("because settings differ: KD (teachers' epochs 20): teachers' epochs is 20 (paper: 200).")
 
 
 def write_teachers(folder: Path, recipe: Recipe, write: WriteRun) -> str:

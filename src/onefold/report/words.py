@@ -36,7 +36,7 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
     if not students:
         said += [described(row) for row in section.rows]
     said += against_paper(grids)
-    said += reasons([answer for row in section.rows for answer in row.answers])
+    said += reasons(section.rows)
     said += noise(section)
     said += [f"{row.label}: {warning}" for row in students for warning in warnings_of(row)]
     return said + of_temperatures(section) + of_candidates(section)

@@ -74,9 +74,12 @@ def folded(name: str, most: int, *, strong: bool = False) -> str:
         return name
     most = int(BOLD * most) if strong else most
     name, bracket, detail = name.partition(" (")
+    together = [part.replace(" ", "\u00a0") if len(part) < most else part for part in detail.split(", ")]
+    detail = ", ".join(together)  # a setting and its value stay on one line
     first, plus, rest = name.rpartition(" + ")
     parts = ([first, f"+ {rest}"] if plus and len(name) > most else [name]) + ([f"({detail}"] if bracket else [])
-    return "\n".join(line for part in parts for line in textwrap.wrap(part, most) or [part])
+    lines = [line for part in parts for line in textwrap.wrap(part, most)]
+    return "\n".join(lines).replace("\u00a0", " ")
 
 
 def apart(wanted: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
