@@ -11,7 +11,7 @@ import pytest
 
 from onefold.recipe import DistillRecipe
 from onefold.recipes import cifar100, digits
-from onefold.report import Grid, Section, collect, grids, sections
+from onefold.report import Grid, Section, collect, grids, sections, sentences
 from onefold.report.costs import timed
 from onefold.run import RunFolder
 
@@ -32,10 +32,10 @@ def of_costs(section: Section) -> list[Grid]:
     return [grid for grid in grids(section) if grid.name.startswith("costs")]
 
 
-def measure(folder: Path, *times: tuple[str, int, float]) -> None:
+def measure(folder: Path, *times: tuple[str, int, float], device: str = "x") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     inference = [{"what": what, "batch": batch, "ms_per_image": ms} for what, batch, ms in times]
-    content = {"version": 1, "device": "x", "train_seconds": 30.0, "inference": inference}
+    content = {"version": 1, "device": device, "train_seconds": 30.0, "inference": inference}
     (folder / "costs.json").write_text(json.dumps(content))
 
 
@@ -92,3 +92,29 @@ def test_few_times_of_images_are_a_table_of_their_own(tmp_path: Path, write: Wri
     assert together.headings == ("training, h", "ms/image, batch 1", "µs/image, batch 64", "passes")
     rows = {label: [cell.text for cell in cells][1:] for label, cells in together.rows}
     assert rows == {"KD": ["2.00", "–", "1"], "AE-KD": ["–", "–", "1"], "LatentBE": ["2.50", "50.0", "1"]}
+
+
+def test_times_on_different_devices_are_neither_averaged_nor_compared(tmp_path: Path, write: WriteRun) -> None:
+    for m in range(2):
+        write(tmp_path / "teachers" / f"teacher-{m}", digits(), 0, member=m, measured=False)
+    measure(tmp_path / "teachers" / "measurements" / "first-2", ("ensemble", 8, 4.0), device="old")
+    for seed, (method, device, ms) in enumerate((("kd", "old", 3.0), ("kd", "new", 0.2), ("latentbe", "new", 0.1))):
+        distill = DistillRecipe(method, "none")
+        recipe = dataclasses.replace(digits(), seed=seed, members=2, distill=distill)
+        run = write(tmp_path / str(seed), recipe, seed, measured=False)
+        run.write_json("env.json", run.read_json("env.json") | {"gpu": device})
+        measure(run.path / "measurements", ("single", 8, ms), device=device)
+    section = only(tmp_path)
+    made = grids(section)
+    (costs,) = (grid for grid in made if grid.name == "costs")
+    assert costs.headings[1:-1] == ("ms/image, batch 8 on old", "µs/image, batch 8 on new")
+    assert {label: [cell.text for cell in cells[1:-1]] for label, cells in costs.rows} == {
+        "single network": ["3.00", "150"],  # as KD's and LatentBE's networks, which are alike
+        "ensemble of 2": ["4.00", "–"],
+        "KD": ["3.00", "200"],
+        "LatentBE": ["–", "100"],
+    }
+    assert "Trained on A processor; old; new: training times compare only on the same device." in costs.caption
+    said = {sentence.split()[0]: sentence for sentence in sentences(section, made)}
+    assert "3.000 ms per image vs. 4.000" in said["KD"]
+    assert "ms per image" not in said["LatentBE"]

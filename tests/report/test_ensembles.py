@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_the_first_ones_end_where_one_is_missing(tmp_path: Path, write: WriteRun
     answers, notes = collect([tmp_path])
     assert [answer.label for answer in answers if answer.kind == "ensemble"] == ["ensemble of 1", "ensemble of 2"]
     assert len([answer for answer in answers if answer.kind == "single"]) == 3
-    assert any("teacher-2 cannot be used, so there are only ensembles of the first 2" in note for note in notes)
+    assert any("teacher-2 is not in this report, so there are only ensembles of the first 2" in note for note in notes)
 
 
 @pytest.mark.parametrize("absent", [0, 1])
@@ -96,3 +97,28 @@ def test_the_first_teacher_is_no_mean_over_all(tmp_path: Path, write: WriteRun) 
     assert section.rows[0].label == "single network"
     assert section.rows[0].mean("acc") != pytest.approx(right)
     assert "ensemble of 1" not in [row.label for row in section.rows]
+
+
+def test_a_copied_run_counts_once(tmp_path: Path, write: WriteRun) -> None:
+    """Not as another seed, whose deviation would be zero."""
+    for m in range(2):
+        run = write(tmp_path / "a" / "teachers" / f"teacher-{m}", digits(), 0, member=m, measured=False)
+        run.write_json("result.json", run.result | {"weights": f"{m:032}"})
+    run = write(tmp_path / "a" / "student", digits(), 0, measured=False)
+    run.write_json("result.json", run.result | {"weights": f"{2:032}"})
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    third = write(tmp_path / "b" / "teachers" / "teacher-2", digits(), 0, member=2, measured=False)
+    third.write_json("result.json", third.result | {"weights": f"{3:032}"})  # copied, then one more was trained
+    answers, notes = collect([tmp_path])
+    (section,) = sections(answers)
+    assert {row.label: row.networks for row in (*section.rows, *section.sizes)} == {
+        "single network": 3,
+        "ensemble of 1": 1,
+        "ensemble of 2": 1,
+        "ensemble of 3": 1,
+        "LatentBE + TDiv-SDiv": 1,
+    }
+    copies = [f"{tmp_path}/b/{name}" for name in ("student", "teachers/teacher-0", "teachers/teacher-1")]
+    assert sorted(notes) == [
+        f"{copy} has the same weights as {copy.replace('/b/', '/a/')}, so it is left out" for copy in copies
+    ]

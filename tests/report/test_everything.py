@@ -113,7 +113,7 @@ def test_other_recipes_are_not_compared(tmp_path: Path, write: WriteRun) -> None
     assert of_paper(by_name["short"]) == of_paper(by_name["own"]) == {}
     assert of_paper(by_name["bf16"]) != {}
     said = [s for section in sections(list(by_name.values())) for s in sentences(section, grids(section))]
-    because = "because settings differ: LatentBE + TDiv-SDiv: epochs is 60 (paper: 200)."
+    because = "because settings differ: LatentBE + TDiv-SDiv (epochs 60, precision auto): epochs is 60 (paper: 200)."
     assert f"Not compared with the paper, {because}" in said
 
 

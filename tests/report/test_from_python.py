@@ -21,8 +21,8 @@ def data(count: int) -> tuple[Tensor, Tensor]:
 
 def test_teachers_of_a_folder_are_an_ensemble_whoever_trained_them(tmp_path: Path) -> None:
     train, val, test = data(50), data(20), data(30)
-    for name in ("teacher-0", "teacher-1", "other"):
-        torch.manual_seed(len(name))
+    for seed, name in enumerate(("teacher-0", "teacher-1", "other")):
+        torch.manual_seed(seed)
         given = {"method": "supervised", "perturbation": "none", "out": tmp_path / name}
         distill(None, net(), train, val=val, test=test, epochs=1, workers=0, **given)  # type: ignore[arg-type]
     answers, notes = collect([tmp_path])

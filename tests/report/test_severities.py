@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from onefold.report import Section, collect, sections
+from onefold.report import Section, collect, grids, sections
 from onefold.report.pictures.corruption import corruption_picture
 from onefold.report.pictures.picture import PRINTED
 from onefold.report.pictures.style import Style, styles_of
@@ -66,3 +66,38 @@ def test_without_a_single_network_they_are_as_they_are(section: Section, everyth
     assert title == "ACC % by severity"
     assert lines[0][1:] == pytest.approx(accuracies([everything / f"seed-{seed}" / "kd" for seed in range(2)]))
     assert lines_of(students, 1)[0] == lines_of(section, 1)[0] == "NLL by severity"
+
+
+def without(section: Section, place: int, source: str | None) -> Section:
+    """The first network of a row was not measured, or all of them on other images."""
+    row = section.rows[place]
+    kept = row.answers[1:] if source is None else ()
+    answers = list(kept)
+    for answer in row.answers[: len(row.answers) - len(kept)]:
+        of = answer.measurements.corruption
+        assert of is not None
+        other = None if source is None else dataclasses.replace(of, source=source)
+        measurements = dataclasses.replace(answer.measurements, corruption=other)
+        answers.append(dataclasses.replace(answer, measurements=measurements))
+    rows = [*section.rows[:place], dataclasses.replace(row, answers=tuple(answers)), *section.rows[place + 1 :]]
+    return dataclasses.replace(section, rows=tuple(rows))
+
+
+def test_the_clean_images_are_a_mean_over_the_networks_measured(section: Section) -> None:
+    fewer = without(section, 2, None)
+    clean = [100 * value for value in (section.rows[2].values["acc"][1], section.rows[0].mean("acc") or 0.0)]
+    assert lines_of(fewer, 0)[1][3][0] == pytest.approx(clean[0] - clean[1])
+
+
+def test_rows_measured_on_other_images_are_named_and_not_compared(section: Section) -> None:
+    other = without(section, 2, "generated, seed 0")
+    tables = {grid.name: grid for grid in grids(other)}
+    labels = [label for label, _ in tables["corruption"].rows]
+    assert labels[2:4] == ["KD: generated, seed 0", "BE: CIFAR-10-C (published)"]
+    assert tables["corruption-acc"].headings == tuple(labels)
+    assert not any(cell.best for _, cells in tables["corruption"].rows for cell in cells)
+    assert any(cell.best for grid in grids(section) if grid.name == "corruption" for _, c in grid.rows for cell in c)
+    picture = corruption_picture(other, looks(other))
+    assert picture is not None
+    assert [label for label, _ in picture.legend] == [row.label for row in section.rows if row.label != "KD"]
+    assert "Only rows measured on the same images as the first: CIFAR-10-C (published)." in picture.caption

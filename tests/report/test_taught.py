@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,8 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from onefold.recipe import DistillRecipe, Recipe, to_dict
-from onefold.recipes import digits
+from onefold.recipes import cifar10, digits
 from onefold.report import collect, report, sections
+from onefold.report.compare import of_paper, reasons
 from onefold.run import RunFolder, teachers_hash
 
 WriteRun = Callable[..., RunFolder]
@@ -130,6 +132,21 @@ def test_a_student_is_compared_with_its_teachers(tmp_path: Path, write: WriteRun
         page, _ = report([tmp_path], tmp_path / "report.md", format="md")
         assert f"Ensemble of 2 (epochs {epochs}): cNLL" in page.read_text()
         assert told in page.read_text()
+    write_student(run, Student(0, A, "t", 7))  # which are not in the report
+    page, _ = report([tmp_path], tmp_path / "report.md", format="md")
+    assert re.search("\n- KD: cNLL [0-9.]+, accuracy [0-9.]+%, NLL [0-9.]+\\.\n", page.read_text())
+
+
+def test_only_students_of_the_papers_teachers_are_compared_with_the_paper(tmp_path: Path, write: WriteRun) -> None:
+    for seed, epochs in enumerate((200, 20)):
+        recipe = dataclasses.replace(cifar10(), seed=seed, distill=DistillRecipe("kd", "none"))
+        run = write(tmp_path / str(seed), recipe, seed, measured=False)
+        trained = {"recipe": to_dict(dataclasses.replace(cifar10(), epochs=epochs))}
+        run.write_json("run.json", run.about | {"teachers_are": f"{seed:032}", "teachers_trained": trained})
+    (section,) = sections(collect([tmp_path])[0])
+    assert [bool(of_paper(row.first)) for row in section.rows] == [True, False]
+    (why,) = reasons(section.rows)
+    assert why.endswith("because settings differ: KD (teachers' epochs 20): teachers' epochs is 20 (paper: 200).")
 
 
 def write_teachers(folder: Path, recipe: Recipe, write: WriteRun) -> str:

@@ -12,6 +12,8 @@ import pytest
 
 from onefold.recipes import cifar10
 from onefold.report import Grid, Row, Section, collect, grids, sections, sentences
+from onefold.report.grids import warnings_of
+from onefold.report.measurements import Measurements
 from onefold.report.words import kept, shown
 from onefold.run import RunFolder
 
@@ -84,7 +86,9 @@ def test_the_cost_is_that_of_the_measured_times_if_they_differ(
     single, ensemble, *_, student = section.rows
     first = dataclasses.replace(student.first, method=method)
     student = dataclasses.replace(student, answers=(first, *student.answers[1:]))
-    monkeypatch.setattr("onefold.report.words.milliseconds", lambda row: ours if row is student else 0.075)
+    of_student = {} if ours is None else {"a device": ours}
+    measured = lambda row: of_student if row is student else {"a device": 0.075}  # noqa: E731
+    monkeypatch.setattr("onefold.report.words.milliseconds", measured)
     assert f", {said} (" in kept(student, ensemble, single)
 
 
@@ -167,3 +171,20 @@ def test_runs_of_a_row_that_chose_among_different_epochs_are_pointed_out(section
         f"{single.label}: these runs did not all choose their weights from the same epochs "
         "(every epoch or every 10 epochs and each of the last 10)."
     )
+
+
+def test_networks_of_a_row_with_the_same_problem_get_one_warning(section: Section) -> None:
+    row = next(row for row in section.rows if row.label == "LatentBE")
+    checks = [answer.measurements.health for answer in row.answers]
+
+    def warned(*warnings: str | None) -> list[str]:
+        answers = []
+        for answer, check, warning in zip(row.answers, checks, warnings, strict=True):
+            assert check is not None
+            health = dataclasses.replace(check, warning=warning)
+            answers.append(dataclasses.replace(answer, measurements=Measurements(health=health)))
+        return warnings_of(dataclasses.replace(row, answers=tuple(answers)))
+
+    assert warned("it lags: 1", "it lags: 2") == ["it lags: 1 (this network and 1 more of 2)"]
+    assert warned("it lags: 1", "averaging hurts: 2") == ["it lags: 1", "averaging hurts: 2"]
+    assert warned(None, "it lags: 2") == ["it lags: 2"]

@@ -14,7 +14,7 @@ from onefold.engine.measure.measure import Wanted
 from onefold.engine.measure.progress import Failure
 from onefold.report import Answers, Grid, Row, Section, collect, grids, sections
 from onefold.report.grid import Number, number
-from onefold.report.grids import SPLITS, checks_of
+from onefold.report.grids import SPLITS, checks_of, warnings_of
 from onefold.report.measurements import Measurements, Subspace
 from onefold.terminal import say
 
@@ -129,8 +129,7 @@ def verdicts(section: Section) -> list[str]:
 
 
 def verdict(row: Row) -> list[str]:
-    checks = checks_of(row)
-    warnings = list(dict.fromkeys(check.warning for check in checks if check.warning))
+    checks, warnings = checks_of(row), warnings_of(row)
     if not checks or warnings:
         return [f"{row.label}: {warning}" for warning in warnings]
     split = SPLITS.get(checks[0].split, checks[0].split)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Sequence
 
 from onefold.paper import Entry, found
 from onefold.recipe import Recipe, leaves
 from onefold.recipes import cifar10, cifar100, imagenet, tiny_imagenet_r18, tiny_imagenet_wrn
 from onefold.report.answers import Answers
 from onefold.report.runs import REPEATED
+from onefold.report.table import Row
 
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "TinyImageNet", "imagenet": "ImageNet-1k"}
 NETWORKS = {"wrn28x1": "WRN28x1", "wrn28x4": "WRN28x4", "resnet18-small": "R18", "resnet50": "R50"}
@@ -29,17 +30,20 @@ def recipes() -> dict[tuple[str, str], Recipe]:
 
 
 def departures(answer: Answers) -> list[str] | None:
-    """What a run does differently from the paper; None if the paper does not have this data set and network."""
+    """What a run, or the training of its teachers, does differently from the paper; None if the paper does not have
+    this data set and network."""
     recipe = recipes().get((str(answer.setting["data.source"]), str(answer.setting["network"])))
     if recipe is None:
         return None
     wanted = {name: value for name, value in leaves(recipe).items() if name not in FREE}
     if answer.method != "aekd":
         wanted.pop("distill.cap")
+    taught = answer.taught.setting or {}
     return [
-        f"{name} is {answer.setting[name]} (paper: {value})"
+        f"{whose}{name} is {setting[name]} (paper: {value})"
+        for whose, setting in (("", answer.setting), ("teachers' ", taught))
         for name, value in wanted.items()
-        if name in answer.setting and answer.setting[name] != value
+        if name in setting and setting[name] != value
     ]
 
 
@@ -86,14 +90,13 @@ def units(mean: float, entry: Entry) -> float | None:
     return (mean - entry.mean) / entry.std if entry.std else None
 
 
-def reasons(answers: list[Answers]) -> list[str]:
+def reasons(rows: Sequence[Row]) -> list[str]:
     """Sentences on why rows are not compared with the paper, although it has their data set and network."""
-    said: dict[str, Any] = {}
-    for answer in answers:
-        differing = departures(answer)
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        differing = departures(row.first)
         if differing:
-            said.setdefault("; ".join(differing), []).append(answer.label)
+            said.setdefault("; ".join(differing), []).append(row.label)
     return [
-        f"Not compared with the paper, because settings differ: {', '.join(dict.fromkeys(who))}: {what}."
-        for what, who in said.items()
+        f"Not compared with the paper, because settings differ: {', '.join(who)}: {what}." for what, who in said.items()
     ]

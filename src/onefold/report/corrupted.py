@@ -16,9 +16,17 @@ PUBLISHED = "published"
 
 
 def measured(row: Row) -> list[Corruption]:
-    """The measurements of a row's networks, all on the same kind of images: the published ones if there are any."""
+    """The measurements of a row's networks, all on the same images: published ones if there are any."""
     found = [a.measurements.corruption for a in row.answers if a.measurements.corruption is not None]
-    return [each for each in found if PUBLISHED in each.source] or found
+    found.sort(key=lambda one: PUBLISHED not in one.source)
+    return [one for one in found if one.source == found[0].source]
+
+
+def labelled(section: Section) -> list[tuple[str, Row, list[Corruption]]]:
+    """The rows with measurements; if not all of them are on the same images, the labels say on which."""
+    rows = [(row, found) for row in section.rows if (found := measured(row))]
+    several = len({found[0].source for _, found in rows}) > 1
+    return [(f"{row.label}: {found[0].source}" if several else row.label, row, found) for row, found in rows]
 
 
 def corruption(section: Section) -> Grid:
@@ -26,16 +34,13 @@ def corruption(section: Section) -> Grid:
     lines = []
     sources: list[str] = []
     made_here = False
-    for row in section.rows:
-        found = measured(row)
-        if not found:
-            continue
+    for label, row, found in labelled(section):
         paper = of_paper(row.first, corrupted=True)
         made_here |= bool(paper) and PUBLISHED not in found[0].source
         means = [averaged(each.rows) for each in found]
         sources += [each.source for each in found]
         cells = [number([m[c.key] for m in means], c.digits, c.scale, paper.get(c.key)) for c in SHIFTED]
-        lines.append((row.label, tuple(cells)))
+        lines.append((label, tuple(cells)))
     caption = f"Mean over corruptions and severities 1 to 5 ({', '.join(dict.fromkeys(sources))}). "
     caption += "The benchmark's four extra corruptions are not included in the mean."
     if made_here:
@@ -54,7 +59,7 @@ def averaged(rows: Sequence[Corrupted]) -> dict[str, float]:
 
 def by_corruption(section: Section) -> list[Grid]:
     """A table for each metric: one line per corruption, mean over the severities, with a column for each row."""
-    each = [(row.label, found) for row in section.rows if (found := measured(row))]
+    each = [(label, found) for label, _, found in labelled(section)]
     names = list(dict.fromkeys(one.corruption for _, found in each for several in found for one in several.rows))
     tables = []
     for column in SHIFTED:

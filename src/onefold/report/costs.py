@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from onefold.paper import Entry
 from onefold.report.answers import Answers
@@ -15,6 +17,16 @@ from onefold.report.table import Row, Section
 UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 SHORT = (("s", 0.001), ("ms", 1.0), ("µs", 1000.0))  # units per millisecond
 FIGURES = 3  # significant digits of a time
+
+
+class Time(NamedTuple):
+    """A measured time per image. Times on different devices are never averaged or compared."""
+
+    device: str
+    batch: int
+    ms: float
+
+
 WHAT = {"single": ("single",), "ensemble": ("ensemble",)}
 TOOK = (
     "Training time (for an ensemble, the sum over its teachers; for runs that shared a device, each run's share of the "
@@ -56,7 +68,10 @@ def table(
     devices = dict.fromkeys(
         a.measurements.costs.device for r in section.rows for a in r.answers if a.measurements.costs
     )
-    caption += f" Measured on {', '.join(devices)}." if devices else ""
+    caption += f" Measured on {'; '.join(devices)}." if devices else ""
+    machines = dict.fromkeys(a.env.get("gpu") or a.env.get("processor") for row in section.rows for a in row.answers)
+    if len(named := [str(machine) for machine in machines if machine]) > 1:
+        caption += f" Trained on {'; '.join(named)}: training times compare only on the same device."
     caption += " The paper's times are from an RTX 3090." if any(c.paper for _, cells in rows for c in cells) else ""
     return Grid(name, title, (*headings, "passes"), rows, caption)
 
@@ -74,22 +89,26 @@ def training(section: Section) -> tuple[str, dict[str, Number]]:
 
 
 def inferences(section: Section) -> tuple[tuple[str, ...], list[Line]]:
-    """The headings, one for each batch size, and the rows that were measured."""
+    """The headings, one for each batch size and device, and the rows that were measured."""
     measured = {
         row.label: [each for a in row.answers for each in inference(a)] or in_passing(section, row)
         for row in section.rows
     }
-    batches = sorted({batch for times in measured.values() for _, batch, _ in times})
+    every = [time for times in measured.values() for time in times]
+    devices, batches = list(dict.fromkeys(t.device for t in every)), sorted({t.batch for t in every})
     headings, columns = [], []
-    for batch in batches:
-        longest = max(ms for times in measured.values() for _, size, ms in times if size == batch)
+    for device, batch in itertools.product(devices, batches):
+        longest = max((t.ms for t in every if (t.device, t.batch) == (device, batch)), default=None)
+        if longest is None:
+            continue
         unit, many = next(((u, n) for u, n in SHORT if longest * n >= 1), SHORT[-1])
-        headings.append(f"{unit}/image, batch {batch}")
+        headings.append(f"{unit}/image, batch {batch}" + (f" on {device}" if len(devices) > 1 else ""))
         cells = {}
         for row in section.rows:
             entry = of_paper(row.first, table="costs").get("ms") if batch == batches[-1] else None
             paper = dataclasses.replace(entry, mean=many * entry.mean) if entry is not None else None
-            cells[row.label] = timed([ms for _, size, ms in measured[row.label] if size == batch], many, paper)
+            chosen = [t.ms for t in measured[row.label] if (t.device, t.batch) == (device, batch)]
+            cells[row.label] = timed(chosen, many, paper)
         columns.append(cells)
     lines = [(row.label, tuple(cells[row.label] for cells in columns)) for row in section.rows if measured[row.label]]
     return tuple(headings), lines
@@ -103,31 +122,30 @@ def timed(values: Sequence[float], scale: float, paper: Entry | None) -> Number:
     return dataclasses.replace(made, digits=max(0, FIGURES - 1 - math.floor(math.log10(abs(made.mean)))))
 
 
-def inference(answer: Answers) -> list[tuple[str, int, float]]:
+def inference(answer: Answers) -> list[Time]:
     """The times of what is served: for a BE student all its members, for other students the single network."""
+    wanted = WHAT.get(answer.kind, ("be",) if answer.method == "be" else ("collapsed", "single"))
+    return next((found for what in wanted if (found := times_of(answer, what))), [])
+
+
+def times_of(answer: Answers, what: str) -> list[Time]:
     measured = answer.measurements.costs
     if measured is None:
         return []
-    wanted = WHAT.get(answer.kind, ("be",) if answer.method == "be" else ("collapsed", "single"))
-    for what in wanted:
-        times = [each for each in measured.inference if each[0] == what]
-        if times:
-            return times
-    return []
+    return [Time(measured.device, batch, ms) for kind, batch, ms in measured.inference if kind == what]
 
 
-def in_passing(section: Section, row: Row) -> list[tuple[str, int, float]]:
+def in_passing(section: Section, row: Row) -> list[Time]:
     """Times of single networks and ensembles that were measured along with those of ensembles and students."""
     kind = row.first.kind
     if kind == "student":
         return []
     others = [a for each in section.rows for a in each.answers if a.kind != "single"]
     # An ensemble is measured along with students of as many teachers, a single network along with any of them.
-    beside = [a.measurements.costs for a in others if kind == "single" or a.members == row.first.members]
-    times = [each for found in beside if found is not None for each in found.inference if each[0] == kind]
+    beside = [a for a in others if kind == "single" or a.members == row.first.members]
+    times = [time for a in beside for time in times_of(a, kind)]
     return times if kind == "ensemble" else by_ensembles(section) or times
 
 
-def by_ensembles(section: Section) -> list[tuple[str, int, float]]:
-    found = [a.measurements.costs for each in section.of_kind("ensemble") for a in each.answers]
-    return [each for one in found if one is not None for each in one.inference if each[0] == "single"]
+def by_ensembles(section: Section) -> list[Time]:
+    return [time for each in section.of_kind("ensemble") for a in each.answers for time in times_of(a, "single")]

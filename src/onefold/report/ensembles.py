@@ -73,7 +73,7 @@ def in_a_row(teachers: Sequence[Answers], notes: list[str]) -> Sequence[Answers]
     count = next((place for place, number in enumerate(numbers) if place != number), len(numbers))
     if count < len(numbers):
         absent = teachers[0].paths[0].with_name(f"{NAMED}{count}")
-        why = f"{absent.name} {'cannot be used' if absent.exists() else 'is missing'}"
+        why = f"{absent.name} {'is not in this report' if absent.exists() else 'is missing'}"
         only = f"{why}, so there are only ensembles of the first {count}"
         notes.append(f"{absent.parent}: {only if count > 1 else f'no ensemble: {why}'}")
     return teachers[:count]

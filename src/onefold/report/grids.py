@@ -105,6 +105,18 @@ def health(section: Section) -> Grid:
 SPLITS = {"test": "the test split", "val": "the validation split", "train": "training images"}
 
 
+def warnings_of(row: Row) -> list[str]:
+    """The warnings of a row's checks; of networks with the same problem, only the first one's."""
+    kinds: dict[str, list[str]] = {}
+    for check in checks_of(row):
+        if check.warning:
+            kinds.setdefault(check.warning.partition(":")[0], []).append(check.warning)
+    return [
+        each[0] + (f" (this network and {len(each) - 1} more of {row.networks})" if len(each) > 1 else "")
+        for each in kinds.values()
+    ]
+
+
 def checks_of(row: Row) -> list[Health]:
     """The checks of a row that were made on the test split, if any, else all of them."""
     found = [a.measurements.health for a in row.answers if a.measurements.health is not None]

@@ -41,13 +41,22 @@ def gathered(paths: Iterable[Path | str]) -> Collected:
     """The same, and also runs that are not finished but have a log to show.
 
     Each folder is a run, or contains runs at any depth. Teachers in the same folder also count as ensembles of the
-    first 1, 2, ... of them. Memory does not grow with the number of predictions.
+    first 1, 2, ... of them. Networks with the same weights count once. Memory does not grow with the number of
+    predictions.
     """
     answers: list[Answers] = []
     notes: list[str] = []
     going: list[Unfinished] = []
     names: dict[str, str] = {}
     teachers: dict[Path, list[Answers]] = {}
+    known: dict[tuple[str, tuple[str, ...]], Path] = {}  # by kind and weights, where they were found first
+
+    def copied_from(answer: Answers) -> Path | None:
+        if not answer.weights or not all(answer.weights):
+            return None  # not recorded
+        first = known.setdefault((answer.kind, answer.weights), answer.folder)
+        return None if first == answer.folder else first
+
     for run in dict.fromkeys(found(paths)):
         folder = RunFolder(run)
         try:
@@ -56,8 +65,11 @@ def gathered(paths: Iterable[Path | str]) -> Collected:
             notes.append(str(error) if str(run) in str(error) else f"{run}: {error}")
             going += unfinished(folder, names)
             continue
-        answers.append(answer)
-        notes += answer.measurements.problems
+        if (first := copied_from(answer)) is None:
+            answers.append(answer)
+            notes += answer.measurements.problems
+        else:
+            notes.append(f"{run} has the same weights as {first}, so it is left out")
         own = answer.kind == "single" and run.name.removeprefix(NAMED).isdecimal()  # from Python, but named like ours
         if folder.about.get("kind") == "teacher" or own:
             teachers.setdefault(run.parent, []).append(answer)
@@ -67,8 +79,9 @@ def gathered(paths: Iterable[Path | str]) -> Collected:
         except (ValueError, OSError) as error:
             notes.append(str(error))
             continue
-        answers += together
-        notes += [problem for answer in together[1:] for problem in answer.measurements.problems]
+        new = [answer for answer in together if copied_from(answer) is None]
+        answers += new
+        notes += [problem for answer in new if answer.members > 1 for problem in answer.measurements.problems]
     return Collected(answers, notes, going)
 
 

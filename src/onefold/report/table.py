@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from onefold.metrics import Reliability
 from onefold.report.answers import METHODS, PERTURBATIONS, Answers
 from onefold.report.measured import pooled
-from onefold.report.teachers import TOLD, told_apart, with_teachers
+from onefold.report.teachers import THEIRS, TOLD, told_apart, with_teachers
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,20 @@ def distinct(firsts: Sequence[Answers]) -> list[str]:
         same = [other for other in firsts if other.label == answer.label]
         differing = {n for n, v in answer.setting.items() if any(o.setting.get(n) != v for o in same)}
         names = [n for n in answer.setting if n in differing or n.partition("'")[0] == TOLD]
-        detail = ", ".join(of_setting(name, answer, same) for name in telling(names, same))
-        labels.append(f"{answer.label} ({detail})" if detail else answer.label)
+        details = [of_setting(name, answer, same) for name in telling(names, same)]
+        labels.append(f"{answer.label} ({listed(details)})" if details else answer.label)
     return labels
+
+
+def listed(details: Sequence[str]) -> str:
+    """Details with commas between them, and the teachers' as "teachers' A and B"."""
+    shown: list[str] = []
+    for detail in details:
+        if detail.startswith(THEIRS) and shown and shown[-1].startswith(THEIRS):
+            shown[-1] += f" and {detail.removeprefix(THEIRS)}"
+        else:
+            shown.append(detail)
+    return ", ".join(shown)
 
 
 def telling(names: Sequence[str], answers: Sequence[Answers]) -> list[str]:

@@ -12,7 +12,8 @@ from typing import Any
 from onefold.report.answers import Answers, alone
 from onefold.run import teachers_hash
 
-TOLD = "teachers"  # key in the settings for what distinguishes students' teachers; or "teachers' FIELD"
+TOLD = "teachers"  # key in the settings for what distinguishes students' teachers; or THEIRS and a field
+THEIRS = f"{TOLD}' "
 
 
 def with_teachers(answers: Sequence[Answers]) -> list[Answers]:
@@ -47,7 +48,7 @@ def told_apart(answers: Sequence[Answers]) -> list[Answers]:
 
     def told(student: Answers) -> dict[str, Any]:
         group, setting = kinds[kind_of(student)], student.taught.setting
-        recipe = {f"{TOLD}' {name}": setting.get(name) for name in differing} if setting else {}
+        recipe = {f"{THEIRS}{name}": setting.get(name) for name in differing} if setting else {}
         if not one_each(group):
             return recipe | {TOLD: folders[student.taught.weights]}
         if recipe or len({kind_of(other) for other in students if other.members == student.members}) == 1:

@@ -9,7 +9,7 @@ from onefold.metrics import warning_of_temperature
 from onefold.report.compare import reasons
 from onefold.report.costs import inference
 from onefold.report.grid import Grid
-from onefold.report.grids import checks_of
+from onefold.report.grids import warnings_of
 from onefold.report.table import Row, Section
 
 NEAR = 2.0  # in the paper's standard deviations
@@ -24,7 +24,7 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
     said: list[str] = []
     singles, ensembles, students = (section.of_kind(kind) for kind in ("single", "ensemble", "student"))
     for student in students:
-        ensemble = nearest(student, [row for row in ensembles if row.first.members == student.first.members])
+        ensemble = nearest(student, [row for row in ensembles if may_have_taught(row, student)])
         single = nearest(student, singles)
         if ensemble is not None and single is not None:
             said += [told] if (told := f"{described(single)} {described(ensemble)}") not in said else []
@@ -36,11 +36,9 @@ def sentences(section: Section, grids: list[Grid]) -> list[str]:
     if not students:
         said += [described(row) for row in section.rows]
     said += against_paper(grids)
-    said += reasons([answer for row in section.rows for answer in row.answers])
+    said += reasons(section.rows)
     said += noise(section)
-    for row in students:
-        warnings = dict.fromkeys(check.warning for check in checks_of(row))
-        said += [f"{row.label}: {warning}" for warning in warnings if warning]
+    said += [f"{row.label}: {warning}" for row in students for warning in warnings_of(row)]
     return said + of_temperatures(section) + of_candidates(section)
 
 
@@ -78,6 +76,12 @@ def candidates(rule: tuple[int, int]) -> str:
 def described(row: Row) -> str:
     label = row.label[0].upper() + row.label[1:]
     return f"{label}: {shown(row)}."
+
+
+def may_have_taught(ensemble: Row, student: Row) -> bool:
+    """Whether a student learned from such teachers, as far as is known."""
+    trained = student.first.trained
+    return ensemble.first.members == student.first.members and trained in ({}, ensemble.first.trained)
 
 
 def nearest(student: Row, rows: list[Row]) -> Row | None:
@@ -142,25 +146,33 @@ def listed(names: list[str]) -> str:
 def cost(student: Row, ensemble: Row) -> str:
     """The cost of a prediction relative to the ensemble: in passes, or in time if that was measured and differs."""
     share = Fraction(student.first.passes, ensemble.first.passes)
-    ours, theirs = milliseconds(student), milliseconds(ensemble)
-    if ours is not None and theirs is not None and abs(ours / theirs / share - 1) > ALIKE:
-        ratio = ours / theirs
+    timed = both(student, ensemble)
+    if timed is not None and abs((ratio := timed[0] / timed[1]) / share - 1) > ALIKE:
         return f"{ratio:.1f} times the ensemble's time" if ratio > 1 else f"{100 * ratio:.0f}% of the ensemble's time"
     return "the ensemble's full cost" if share == 1 else f"{share} of the cost"
 
 
 def times(student: Row, ensemble: Row) -> str:
     """The measured cost, if there are measurements."""
+    timed = both(student, ensemble)
+    return "" if timed is None else f"; {timed[0]:.3f} ms per image vs. {timed[1]:.3f}"
+
+
+def both(student: Row, ensemble: Row) -> tuple[float, float] | None:
+    """Milliseconds per image of both, if they were measured on the same device."""
     ours, theirs = milliseconds(student), milliseconds(ensemble)
-    if ours is None or theirs is None:
-        return ""
-    return f"; {ours:.3f} ms per image vs. {theirs:.3f}"
+    return next(((ours[device], theirs[device]) for device in ours if device in theirs), None)
 
 
-def milliseconds(row: Row) -> float | None:
-    """Milliseconds per image, measured with the largest batch, or by the demo."""
-    times = [inference(answer)[-1][2] for answer in row.answers if inference(answer)]
-    return statistics.fmean(times) if times else row.mean("ms")
+def milliseconds(row: Row) -> dict[str, float]:
+    """Milliseconds per image by device, measured with the largest batch, or by the demo."""
+    times: dict[str, list[float]] = {}
+    for answer in row.answers:
+        for last in inference(answer)[-1:]:
+            times.setdefault(last.device, []).append(last.ms)
+    by_demo = row.mean("ms")
+    means = {device: statistics.fmean(each) for device, each in times.items()}
+    return means or ({} if by_demo is None else {"demo": by_demo})
 
 
 def against_paper(grids: list[Grid]) -> list[str]:

@@ -19,30 +19,37 @@ LESS = "minus the single network's"
 
 
 def corruption_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
-    """Accuracy, NLL and ECE against severity; severity 0 is the clean test images."""
-    rows = [row for row in section.rows if measured(row)]
-    if not rows:
+    """Accuracy, NLL and ECE against severity; severity 0 is the clean test images. Only rows measured on the same
+    images."""
+    every = [row for row in section.rows if measured(row)]
+    if not every:
         return None
-    accuracy = COLUMNS[0]
-    single = next((by_severity(row, accuracy) for row in rows if row.first.kind == "single"), None)
+    accuracy, source = COLUMNS[0], measured(every[0])[0].source
+    rows = [row for row in every if measured(row)[0].source == source]
+    alone = next((row for row in rows if row.first.kind == "single"), None)
     panels = [panel(column, {row.label: by_severity(row, column) for row in rows}, styles) for column in COLUMNS[:3]]
     caption = (
         "Means over the corruptions of the benchmark, and over the networks of a row. Severity 0: the clean images."
     )
-    if single is not None:
+    if len(rows) < len(every):
+        caption += f" Only rows measured on the same images as the first: {source}."
+    if alone is not None:
+        single = by_severity(alone, accuracy)
         # Corruption costs all of them many times as much as they differ, so show the difference.
         lines = {row.label: less(by_severity(row, accuracy), single) for row in rows}
         panels[0] = panel(accuracy, lines, styles, LESS)
         told = ", ".join(f"{value:.{accuracy.digits}f}" for _, value in single)
-        caption += " Accuracy is shown as the difference to the single network's, which is "
+        caption += f" Accuracy is shown as the difference to that of the {alone.label}, which is "
         caption += f"{told}% at severities {single[0][0]:.0f} to {single[-1][0]:.0f}."
     legend = tuple((row.label, styles[row.label]) for row in rows)
     return Picture("corruption", "Corruption by severity", caption, tuple(panels), legend=legend)
 
 
 def by_severity(row: Row, column: Column) -> Points:
-    found: dict[float, list[float]] = {0.0: row.values[column.key]}
-    for one in measured(row):
+    used = measured(row)
+    clean = [answer.metrics[column.key] for answer in row.answers if answer.measurements.corruption in used]
+    found: dict[float, list[float]] = {0.0: clean}
+    for one in used:
         for each in one.rows:
             if each.corruption not in EXTRA:
                 found.setdefault(float(each.severity), []).append(each.metrics[column.key])

@@ -11,15 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
 from onefold.report.pictures.axes import line, one_axes
-from onefold.report.pictures.labels import Label, aside, beside
+from onefold.report.pictures.labels import LEADING, Label, aside, beside, folded
 from onefold.report.pictures.picture import SIZES, Palette, Panel, Picture
 from onefold.report.pictures.style import ENSEMBLE, SINGLE, Style, styles_of
 from onefold.report.table import COLUMNS, Column, Row, Section
 
 PASSES = "passes per image"
 NAMES = 1.9, 22  # inches for the names of the lines, and characters that fit on one line there
-FOLDED = 1.2, 13  # the same if a name may take two lines
+FOLDED = 1.2, 13  # the same if most names may take two lines
 LARGE, LETTERS = (4.36, 3.8), 16.5  # size of a panel in inches, and of text in points, that is legible on a phone
+AXIS = 0.5  # inches below the names, for the axis
 AROUND = 0.06  # margin above and below, as a fraction of the range of the values
 
 
@@ -38,23 +39,41 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Ensembles:
+    """Ensembles of growing size whose teachers were trained alike; the name and the style are those of the largest."""
+
+    name: str
+    style: Style
+    names: tuple[str, ...]  # of the points
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
 class Drawing:
-    """The content of a panel: ensembles of growing size, one line per folder of teachers, and students by name."""
+    """The content of a panel: ensembles of growing size, one line for each way to train teachers, and students by
+    name."""
 
     column: Column
-    ensembles: tuple[tuple[Point, ...], ...]
+    ensembles: tuple[Ensembles, ...]
     students: tuple[tuple[str, Point, Style], ...]
 
     @property
     def words(self) -> str:
         digits = self.column.digits
         parts = [
-            f"{f'ensemble of {p.passes}' if p.passes > 1 else 'single network'} {p.value:.{digits}f}"
+            f"{name} {p.value:.{digits}f}"
             for one in self.ensembles
-            for p in one
+            for name, p in zip(one.names, one.points, strict=True)
         ]
         parts += [f"{label} {p.value:.{digits}f} at {p.passes}" for label, p, _ in self.students]
         return f"{self.column.title} by {PASSES}: {'; '.join(parts)}."
+
+    @property
+    def lines(self) -> int:
+        """How many lines of text the names take in the room of a page."""
+        names = [(one.name, False) for one in self.ensembles]
+        names += [(label, style.leads) for label, _, style in self.students]
+        return sum(1 + folded(name, NAMES[1], strong=strong).count("\n") for name, strong in names)
 
 
 def cost_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
@@ -62,8 +81,10 @@ def cost_picture(section: Section, styles: dict[str, Style]) -> Picture | None:
     panels = []
     for column in columns([section]):
         drawing = drawing_of(section, column, styles)
+        width, height = SIZES[2]
+        size = width, max(height, drawing.lines * LEADING * 10 / 72 + AXIS)  # 10: points, the size of the text
         drawn = functools.partial(draw, drawing)
-        panels.append(Panel(column.title, drawing.words, drawn, SIZES[2], f"{column.better} is better"))
+        panels.append(Panel(column.title, drawing.words, drawn, size, f"{column.better} is better"))
     caption = (
         "The line shows ensembles of the first 1, 2, ... teachers, with one pass per teacher; at 1 it is the mean of "
         "the single networks. Students are drawn at the number of passes they need; a thin horizontal line extends "
@@ -104,20 +125,24 @@ def drawing_of(
 ) -> Drawing:
     students = [row for row in section.of_kind("student") if chosen is None or row.label in chosen]
     marks = tuple((row.label, point(row, column), styles[row.label]) for row in students)
-    return Drawing(column, lines_of(section, column), marks)
+    return Drawing(column, lines_of(section, column, styles), marks)
 
 
-def lines_of(section: Section, column: Column) -> tuple[tuple[Point, ...], ...]:
-    """For each folder of teachers, the mean of the single networks, and the ensembles of the first 2, 3, ..."""
+def lines_of(section: Section, column: Column, styles: dict[str, Style]) -> tuple[Ensembles, ...]:
+    """For teachers trained alike, the mean of the single networks, and the ensembles of the first 2, 3, ..."""
     together: dict[str, list[Row]] = {}
     for row in section.sizes or section.of_kind("ensemble"):
         if row.first.members > 1:
             together.setdefault(repr(sorted(row.first.trained.items())), []).append(row)
-    alone = section.of_kind("single")
-    return tuple(
-        tuple(point(row, column) for row in (*(r for r in alone if r.first.trained == rows[0].first.trained), *rows))
-        for rows in together.values()
-    )
+    found = []
+    for sizes in together.values():
+        alone = [row for row in section.of_kind("single") if row.first.trained == sizes[0].first.trained]
+        # The label and the style are those of the table: among all sizes, other labels may be needed.
+        largest = next((row for row in section.rows if row.first.setting == sizes[-1].first.setting), sizes[-1])
+        line = [*alone, *sizes]
+        names, points = tuple(row.label for row in line), tuple(point(row, column) for row in line)
+        found.append(Ensembles(largest.label, styles.get(largest.label, ENSEMBLE), names, points))
+    return tuple(found)
 
 
 def point(row: Row, column: Column) -> Point:
@@ -128,7 +153,7 @@ def point(row: Row, column: Column) -> Point:
 
 def draw(drawing: Drawing, figure: FigureBase, palette: Palette, room: tuple[float, int] = NAMES) -> None:
     axes = one_axes(figure, PASSES, "", left=0.56, right=room[0], top=0.08)
-    every = [p for one in drawing.ensembles for p in one] + [p for _, p, _ in drawing.students]
+    every = [p for one in drawing.ensembles for p in one.points] + [p for _, p, _ in drawing.students]
     most, ends = max(p.passes for p in every), [end for p in every for end in p.ends]
     around = AROUND * (max(ends) - min(ends)) or 1.0
     right = most + 0.2
@@ -150,12 +175,15 @@ def draw(drawing: Drawing, figure: FigureBase, palette: Palette, room: tuple[flo
         marked(axes, palette, style, p)
         names.append(Label(name, style.alone, p.passes if p.passes > 1 else right, p.value, style.leads))
     for one in drawing.ensembles:
-        line(axes, palette, ENSEMBLE.bare, [p.passes for p in one], [p.value for p in one])
-        for p in one:
-            marked(axes, palette, SINGLE if p.passes == 1 else ENSEMBLE, p)
-        names.append(Label(f"ensemble of {one[-1].passes}", ENSEMBLE.alone, one[-1].passes, one[-1].value))
-        if one[0].passes == 1:
-            aside(axes, palette, Label("single network", SINGLE.alone, 1, one[0].value))
+        first, last = one.points[0], one.points[-1]
+        line(axes, palette, one.style.bare, [p.passes for p in one.points], [p.value for p in one.points])
+        for p in one.points:
+            marked(axes, palette, SINGLE if p.passes == 1 else one.style, p)
+        names.append(Label(one.name, one.style.alone, last.passes, last.value))
+        if first.passes == 1:
+            # On the side the line does not go to. Which single network it is says the name at the line's end.
+            below = one.points[1].value > first.value
+            aside(axes, palette, Label("single network", SINGLE.alone, 1, first.value), below=below)
     beside(axes, palette, names, room[1])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from onefold.report.pictures.picture import Palette
 from onefold.report.pictures.style import Style
 
 LEADING = 1.2  # line height, relative to the text size
+BOLD = 0.9  # of the letters of a plain name that fit on a line
+SPACE = 1.8  # height of a name beside a point, with the space around it, relative to the text size
 MARK, NAME = 13.0, 21.0  # positions in points right of the axes, at a text size of 10
 
 
@@ -29,15 +32,15 @@ class Label:
 
 def beside(axes: Axes, palette: Palette, labels: Sequence[Label], most: int) -> None:
     """Puts the names in a column right of the axes, each as close to its height as the others allow. Names of more than
-    `most` letters take two lines. The axes must be linear, with their limits already set."""
+    `most` letters take several lines. The axes must be linear, with their limits already set."""
     labels = sorted(labels, key=lambda label: label.y)
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     across, up = (right - left) / points(axes.bbox.width, axes), (high - low) / points(axes.bbox.height, axes)
     size = rcParams["font.size"]
-    names = [folded(label.name, most) for label in labels]
+    names = [folded(label.name, most, strong=label.strong) for label in labels]
     heights = [LEADING * size * up * (1 + name.count("\n")) for name in names]
-    room = size * up  # above and below the axes
-    places = apart([label.y for label in labels], heights, low - room, high + room)
+    room = size * up  # below the axes; there is half as much above them
+    places = apart([label.y for label in labels], heights, low - room, high + room / 2)
     for label, name, y in zip(labels, names, places, strict=True):
         mark = right + MARK / 10 * size * across
         way = [label.x, right, mark], [label.y, label.y, y]
@@ -49,21 +52,34 @@ def beside(axes: Axes, palette: Palette, labels: Sequence[Label], most: int) -> 
         axes.text(right + NAME / 10 * size * across, y, name, va="center", color=palette.ink, **looks)
 
 
-def aside(axes: Axes, palette: Palette, label: Label) -> None:
-    """Puts a name to the right of a point."""
+def aside(axes: Axes, palette: Palette, label: Label, *, below: bool) -> None:
+    """Puts a name to the right of a point, above or below it; moves the end of the axis if the name would cross it."""
     size = rcParams["font.size"]
-    looks = {"fontsize": 0.9 * size, "color": palette.ink, "va": "center", "textcoords": "offset points"}
-    axes.annotate(label.name, (label.x, label.y), xytext=(0.8 * size, 0.2 * size), **looks)
+    low, high = axes.get_ylim()
+    room = SPACE * size * (high - low) / points(axes.bbox.height, axes)
+    axes.set_ylim(min(low, label.y - room) if below else low, high if below else max(high, label.y + room))
+    looks = {"fontsize": 0.9 * size, "color": palette.ink, "va": "top" if below else "bottom"}
+    away = (0.5 * size, (-0.4 if below else 0.4) * size)
+    axes.annotate(label.name, (label.x, label.y), xytext=away, textcoords="offset points", **looks)
 
 
 def points(pixels: float, axes: Axes) -> float:
     return pixels / axes.figure.dpi * 72
 
 
-def folded(name: str, most: int) -> str:
-    """Breaks a name that is too long for one line into two, before its last "+"."""
+def folded(name: str, most: int, *, strong: bool = False) -> str:
+    """Breaks a name that is too long for one line: before its last "+" and before its "(", then wherever it has to. Of
+    bold letters, fewer fit."""
+    if len(name) <= most:
+        return name
+    most = int(BOLD * most) if strong else most
+    name, bracket, detail = name.partition(" (")
+    together = [part.replace(" ", "\u00a0") if len(part) < most else part for part in detail.split(", ")]
+    detail = ", ".join(together)  # a setting and its value stay on one line
     first, plus, rest = name.rpartition(" + ")
-    return f"{first}\n+ {rest}" if plus and len(name) > most else name
+    parts = ([first, f"+ {rest}"] if plus and len(name) > most else [name]) + ([f"({detail}"] if bracket else [])
+    lines = [line for part in parts for line in textwrap.wrap(part, most)]
+    return "\n".join(lines).replace("\u00a0", " ")
 
 
 def apart(wanted: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from matplotlib.figure import FigureBase
+from matplotlib.patheffects import withStroke
 
 from onefold.report.measurements import Plane, Subspace
 from onefold.report.pictures.axes import Even, line, margins, one_axes
@@ -22,6 +23,7 @@ TITLES = {"error": "error, %", "nll": "NLL"}
 REESTIMATED = " (BatchNorm re-estimated)"
 MIDDLE = 0.5
 AVERAGES = ("average of the two", "average of all members, off the line")
+DARK = "#1b1f24"  # outlines white letters, which are on light colours, too
 LEVELS = 12  # of a contour plot
 Measured = dict[str, Subspace]
 
@@ -158,7 +160,8 @@ def draw_plane(plane: Plane, values: list[list[float]], figure: FigureBase, pale
         axes.plot(a, b, marker="*" if average else "o", markersize=12 if average else 7, color="#ffffff")
         axes.plot(a, b, marker="*" if average else "o", markersize=9 if average else 4.5, color="#d55e00")
         if not average:
-            axes.annotate(name, (a, b), xytext=(6, 4), textcoords="offset points", color="#ffffff", fontweight="bold")
+            told = axes.annotate(name, (a, b), xytext=(6, 4), textcoords="offset points", color="#ffffff")
+            told.set(fontweight="bold", path_effects=[withStroke(linewidth=2, foreground=DARK)])
     axes.set(xlabel="a", ylabel="b")
     bar.outline.set_edgecolor(palette.faint)
 
