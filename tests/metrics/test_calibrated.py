@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -150,6 +151,22 @@ class Branching(nn.Module):
         return self.after(self.fc(h.relu() if h.sum() > 0 else h.tanh()))
 
 
+@dataclass
+class Record:
+    logits: Tensor
+
+
+class Recording(nn.Module):
+    """Answers as the classifiers of transformers do."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Record:
+        return Record(self.net(x))
+
+
 class BranchingReadsWeight(Branching):
     """Cannot be traced, and uses the last layer's weight in a function too."""
 
@@ -218,6 +235,16 @@ def test_what_cannot_be_traced_is_folded_on_the_evidence_of_an_example_alone() -
     check(Branching(torch.sigmoid), x, folds=False, example=x)
     check(BranchingReadsWeight(same), x, folds=False, example=x)
     check(Branching(lambda logits: logits.clamp_(max=1e6)), x, folds=False, example=x)  # equal here only
+
+
+def test_an_output_object_is_looked_into() -> None:
+    x = torch.randn(5, 6)
+    for body, folds in ((mlp(), True), (Branching(same), True), (LogSoftmax(), False)):
+        model = Recording(body).eval()
+        wrapped, found = calibrated(model, T), calibrated(model, T, x)
+        assert isinstance(wrapped, Calibrated)
+        assert isinstance(found, Recording if folds else Calibrated)
+        torch.testing.assert_close(getattr(found(x), "logits", found(x)), wrapped(x))
 
 
 def test_the_network_is_judged_as_it_is_evaluated() -> None:

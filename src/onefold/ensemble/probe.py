@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from onefold.ensemble import fast_path
 from onefold.ensemble.copied import copied
 from onefold.ensemble.layers import kind_of
+from onefold.types import logits_in
 
 # The largest relative deviation that rounding can explain; mixing up members causes far more.
 ROUNDING = {torch.float32: 1e-2, torch.float64: 1e-6}
@@ -72,8 +73,7 @@ def run(net: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
     devices = [x.device] if x.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         torch.manual_seed(seed)
-        answer = net(x)
-    answer = getattr(answer, "logits", answer)
+        answer = logits_in(net(x))
     if not isinstance(answer, Tensor):
         raise ValueError(
             f"{type(net).__name__}: expected a network that answers logits [B, K], got {type(answer).__name__}"

@@ -7,13 +7,14 @@ import functools
 import inspect
 import math
 import warnings
+from dataclasses import is_dataclass
 
 import torch
 from torch import Tensor, nn
 
 from onefold.metrics.calibration import check_temperature
 from onefold.metrics.ensemble import log_mean_probabilities
-from onefold.types import Ensemble, Prediction
+from onefold.types import Ensemble, Prediction, logits_in
 
 # Final layers that, in evaluation mode, commute with multiplying by a constant.
 _CHANGES_NOTHING = (nn.Identity, nn.Dropout, nn.Flatten)
@@ -34,8 +35,7 @@ class Calibrated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits divided by the temperature."""
-        answer = self.model(x)
-        logits = getattr(answer, "logits", answer)  # classifiers of the transformers library return an output object
+        logits = logits_in(self.model(x))
         if not isinstance(logits, Tensor):
             raise ValueError(f"model: expected a network that returns a tensor, got {type(logits).__name__}")
         if self.predict is not None:
@@ -99,8 +99,8 @@ def _divide(layer: nn.Linear, temperature: float) -> bool:
 def _agree(model: nn.Module, folded: nn.Module, temperature: float, example: Tensor) -> bool:
     """Whether the folded network returns logits / T, to within the square root of its dtype's epsilon."""
     with torch.no_grad():
-        expected = copy.deepcopy(model).eval()(example) / temperature
-        actual = copy.deepcopy(folded).eval()(example)
+        expected = logits_in(copy.deepcopy(model).eval()(example)) / temperature
+        actual = logits_in(copy.deepcopy(folded).eval()(example))
     scale = float(expected.abs().max()) if expected.numel() else 0.0
     return torch.allclose(actual, expected, rtol=0.0, atol=math.sqrt(torch.finfo(expected.dtype).eps) * scale)
 
@@ -143,6 +143,8 @@ def _traced(model: nn.Module) -> tuple[bool, str | None]:
     except Exception:  # a forward pass given a proxy may raise anything
         return False, None
     (answer,) = next(node for node in graph.nodes if node.op == "output").args
+    if not isinstance(answer, torch.fx.Node) or is_dataclass(answer.target):  # an output object
+        return False, None
     while isinstance(answer, torch.fx.Node) and answer.op == "call_module" and len(answer.users) == 1:
         layer = root.get_submodule(str(answer.target))
         if type(layer) not in _CHANGES_NOTHING or _hooked(layer):
@@ -179,7 +181,7 @@ def _observed(model: nn.Module, example: Tensor) -> str | None:
         handles.append(layer.register_forward_hook(keep))
     try:
         with torch.no_grad():
-            answer = model(example)
+            answer = logits_in(model(example))
     finally:
         for handle in handles:
             handle.remove()
