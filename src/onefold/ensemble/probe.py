@@ -59,11 +59,13 @@ def tiled(x: Tensor, times: int) -> Tensor:
 
 
 def other_values(x: Tensor, seed: int) -> Tensor:
-    """Inputs of the same kind: scaled floats, or the same tokens in another order."""
+    """Inputs of the same kind: scaled floats, or other choices of the same rows of tokens. A table's columns of whole
+    numbers keep their values, which may be the indices of an embedding."""
+    draws = torch.Generator().manual_seed(seed)
     if not x.is_floating_point():
-        return x.flip(tuple(range(1, x.dim()))).roll(1 + seed, 0)
-    draws = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed))
-    return x.flip(0) * (0.5 + draws).to(x)
+        return x[torch.randint(len(x), (len(x),), generator=draws).to(x.device)]
+    scale = (0.5 + torch.rand(x.shape, generator=draws)).to(x)
+    return x.flip(0) * torch.where((x == x.round()).all(0), 1, scale)
 
 
 def run(net: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
