@@ -148,8 +148,9 @@ def test_rates_by_layer() -> None:
     for student in (onefold.batch_ensemble(net, 2), Plain(net)):
         groups = by_layer(student.parameter_groups(1e-3, 0.0, adaptive=True)).param_groups
         rates = {id(weight): group["lr"] for group in groups for weight in group["params"]}
-        assert [rates[id(weight)] for weight in list(student.net.body.parameters())[:2]] == [1e-4] * 2
-        assert {rates[id(weight)] for weight in student.net.head.parameters()} == {1e-3}
+        parts: Any = student.net
+        assert [rates[id(weight)] for weight in (parts.body.weight, parts.body.bias)] == [1e-4] * 2
+        assert {rates[id(weight)] for weight in parts.head.parameters()} == {1e-3}
         assert len(rates) == len(list(student.parameters()))
     x, y = torch.rand(30, 4), torch.arange(30) % 3
     teachers = [torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)]
