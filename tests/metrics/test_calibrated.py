@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import timm
 import torch
+import torch.nn.functional as F
 import torchvision
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
@@ -339,6 +340,29 @@ def test_torchvision_and_timm_networks_are_folded() -> None:
     nn.init.normal_(vit.head.weight)
     check(vit, x, folds=True)
     check(vit, x, folds=True, example=x)
+    mobile: Any = timm.create_model("mobilenetv3_small_050", num_classes=10)
+    assert type(mobile.classifier) is not nn.Linear
+    check(mobile, x, folds=True)
+
+
+class Cast(nn.Linear):
+    """As timm's: a forward pass of its own, which does the same."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+def test_a_subclass_that_does_the_same_is_a_linear_layer() -> None:
+    x = torch.randn(5, 6)
+    for bias in (True, False):
+        for model in (Cast(6, 4, bias), nn.Sequential(nn.Linear(6, 8), nn.ReLU(), Cast(8, 4, bias))):
+            check(model, x, folds=True)
+    odd = Branching(same)
+    odd.fc = Cast(8, 4)
+    check(odd, x, folds=False)
+    check(odd, x, folds=True, example=x)
+    odd.fc = Loud(8, 4)
+    check(odd, x, folds=False, example=x)
 
 
 def test_without_a_temperature() -> None:

@@ -10,6 +10,7 @@ import warnings
 from dataclasses import is_dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onefold.metrics.calibration import check_temperature
@@ -107,7 +108,7 @@ def _agree(model: nn.Module, folded: nn.Module, temperature: float, example: Ten
 
 def _last_linear(model: nn.Module, example: Tensor | None) -> str | None:
     """The name of the linear layer whose output is certain to be the model's, or None. May modify the model."""
-    if type(model) is nn.Linear:
+    if _linear(model):
         name: str | None = ""
     else:
         traced, name = _traced(model)
@@ -121,10 +122,25 @@ def _last_linear(model: nn.Module, example: Tensor | None) -> str | None:
 class Tracer(torch.fx.Tracer):
     """Traces only into modules that contain a linear layer: what the others compute does not matter here."""
 
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.linear = {m for m in model.modules() if _linear(m)}
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return super().is_leaf_module(m, module_qualified_name) or not any(
-            isinstance(c, nn.Linear) for c in m.modules()
-        )
+        inside = any(isinstance(c, nn.Linear) for c in m.modules())
+        return super().is_leaf_module(m, module_qualified_name) or not inside or m in self.linear
+
+
+def _linear(module: nn.Module) -> bool:
+    """Whether it is an `nn.Linear`, or a subclass that does the same in evaluation mode, as a trace shows."""
+    if type(module) is nn.Linear or not isinstance(module, nn.Linear):
+        return type(module) is nn.Linear
+    try:
+        steps = [(node.op, node.target) for node in torch.fx.Tracer().trace(module).nodes]
+    except Exception:  # a forward pass given a proxy may raise anything
+        return False
+    held = [("get_attr", name) for name in ("weight", "bias") if getattr(module, name) is not None]
+    return steps[1:] == [*held, ("call_function", F.linear), ("output", "output")]
 
 
 def _traced(model: nn.Module) -> tuple[bool, str | None]:
@@ -139,7 +155,7 @@ def _traced(model: nn.Module) -> tuple[bool, str | None]:
             # Fix all defaults, as if called with the inputs alone; otherwise each would become a proxy.
             parameters = inspect.signature(root.forward).parameters.values()
             defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-            graph = Tracer().trace(root, concrete_args=defaults)
+            graph = Tracer(root).trace(root, concrete_args=defaults)
     except Exception:  # a forward pass given a proxy may raise anything
         return False, None
     (answer,) = next(node for node in graph.nodes if node.op == "output").args
@@ -171,7 +187,7 @@ def _attribute(model: nn.Module, path: str) -> object:
 def _observed(model: nn.Module, example: Tensor) -> str | None:
     """The linear layer that, called exactly once on the example, produced the very tensor the model returns."""
     outputs: dict[str, list[tuple[Tensor, int]]] = {}
-    layers = {name: m for name, m in model.named_modules() if type(m) is nn.Linear}
+    layers = {name: m for name, m in model.named_modules() if _linear(m)}
     handles = []
     for name, layer in layers.items():
 
@@ -193,8 +209,8 @@ def _observed(model: nn.Module, example: Tensor) -> str | None:
 
 
 def _plain(model: nn.Module, layer: nn.Module) -> bool:
-    """Whether the layer is a plain `nn.Linear` that shares its weights with nothing else."""
-    if type(layer) is not nn.Linear or _hooked(layer):
+    """Whether the layer is a plain linear layer that shares its weights with nothing else."""
+    if not _linear(layer) or _hooked(layer):
         return False
     own = dict(layer.named_parameters())
     if not own or any(not p.is_floating_point() for p in own.values()) or set(own) - {"weight", "bias"}:
