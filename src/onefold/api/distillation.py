@@ -164,7 +164,7 @@ def distill(
         for name, split in {"train": train, "val": val, "test": test}.items()
     }
     if splits["train"] is None:
-        raise ValueError("train: expected a Dataset, a DataLoader or a pair of tensors (x, y), got None")
+        raise ValueError("train: expected a torch Dataset, a DataLoader or a pair of tensors (x, y), got None")
     world = world_here()
     place = device_here(device, world)
     check_is_space(space)
