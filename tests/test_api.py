@@ -294,8 +294,8 @@ def with_nan(count: int, index: int) -> tuple[Tensor, Tensor]:
         ({"train": data(50, 4)}, "train: labels: expected classes 0 to 2, got 12 outside"),
         ({"val": data(20, 5)}, r"val: labels: .*\n  val\[3\]: label 3"),
         ({"test": data(20, 5)}, "test: labels: "),
-        ({"train": None}, "train: expected a Dataset"),
-        ({"train": 3}, "train: expected a Dataset"),
+        ({"train": None}, "train: expected a torch Dataset"),
+        ({"train": 3}, "train: expected a torch Dataset"),
         (
             {"train": (torch.randn(50, 1, 4, 4), torch.arange(50) % 3)},
             r"space: .*InputSpace\.standardized\(mean, std\) .*InputSpace\.of",

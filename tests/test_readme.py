@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+import onefold
 from onefold.cli import main
 from onefold.data.preprocessing import of_name
 from onefold.engine import build_network
+from onefold.ensemble import Plain
 from onefold.export.inputs import in_code
 
 ROOT = Path(__file__).parent.parent
@@ -132,6 +135,26 @@ def test_a_network_of_ones_own(mine: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["report", "runs/own", "--out", "own.html"]) == 0
     assert "ensemble of 2" in capsys.readouterr().out
     assert (mine / "own.html").exists()
+
+
+def test_rates_by_layer() -> None:
+    (code,) = blocks(OWN, "rates by layer, run by tests/test_readme.py", "python")
+    net = torch.nn.Sequential()
+    net.add_module("body", torch.nn.Linear(4, 5))
+    net.add_module("head", torch.nn.Linear(5, 3))
+    names: dict[str, object] = {"net": net}
+    exec(compile(code, OWN.name, "exec"), names)
+    by_layer: Any = names["by_layer"]
+    for student in (onefold.batch_ensemble(net, 2), Plain(net)):
+        groups = by_layer(student.parameter_groups(1e-3, 0.0, adaptive=True)).param_groups
+        rates = {id(weight): group["lr"] for group in groups for weight in group["params"]}
+        parts: Any = student.net
+        assert [rates[id(weight)] for weight in (parts.body.weight, parts.body.bias)] == [1e-4] * 2
+        assert {rates[id(weight)] for weight in parts.head.parameters()} == {1e-3}
+        assert len(rates) == len(list(student.parameters()))
+    x, y = torch.rand(30, 4), torch.arange(30) % 3
+    teachers = [torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)]
+    onefold.distill(teachers, net, (x, y), epochs=1, optimizer=by_layer, progress=False)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

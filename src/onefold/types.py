@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -112,3 +112,8 @@ def check_classes(student: Tensor, teachers: Tensor) -> None:
 def at_least_float32(logits: Tensor) -> Tensor:
     """Upcasts half-precision logits to float32: losses are never computed in half precision."""
     return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+
+
+def logits_in(answer: Any) -> Any:
+    """What a network answered, without the output object in which classifiers of the transformers library return it."""
+    return getattr(answer, "logits", answer)

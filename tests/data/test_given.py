@@ -137,7 +137,8 @@ def test_refuses_what_it_cannot_use() -> None:
         len(GivenLoader(DataLoader(Endless())))
     three = TensorDataset(torch.zeros(4, 1), torch.zeros(4), torch.zeros(4))
     with pytest.raises(
-        ValueError, match=r"batches \(x, y\) of two tensors, got list of Tensor, Tensor, Tensor at step 0"
+        ValueError,
+        match=r"batches \(x, y\) of two tensors, got list of Tensor, Tensor, Tensor at step 0; .*collate",
     ):
         next(GivenLoader(DataLoader(three)).batches())
     with pytest.raises(ValueError, match="got Tensor at step 0"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,8 @@ def test_tensors_stay_what_they_are() -> None:
         ((X[:0], Y[:0]), "val: x: expected at least one example, got none"),
         (Stream(), "val: an IterableDataset cannot be shuffled"),
         (Unsized(), "val: expected a Dataset with a length, got Unsized without __len__"),
-        ("cifar10", r"val: expected a Dataset, a DataLoader or a pair of tensors \(x, y\), got str"),
+        ("cifar10", r"val: expected a torch Dataset, a DataLoader or a pair of tensors \(x, y\), got str;"),
+        (Path(), r"got pathlib\S*Path; .* a DataLoader with a collate_fn that makes batches \(x, y\)$"),
     ],
 )
 def test_refuses_what_is_no_split(given: object, message: str) -> None:

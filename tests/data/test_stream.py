@@ -178,7 +178,10 @@ def test_scales_as_for_imagenet() -> None:
     ("dataset", "message"),
     [
         (Fixed((torch.zeros(2), 0), (torch.zeros(2), 7)), "^example 1: expected classes 0 to 2, got label 7$"),
-        (Fixed((torch.zeros(2), 0), torch.zeros(2)), r"^example 1: expected \(image, label\), got Tensor$"),
+        (
+            Fixed((torch.zeros(2), 0), torch.zeros(2)),
+            r"^example 1: expected \(image, label\), got Tensor; give a DataLoader with a collate_fn that makes .*$",
+        ),
         (Fixed(("a.png", 0)), "^example 0: expected a tensor, an array or a PIL image, got str$"),
         (Fixed((torch.zeros(2), 0.5)), "^example 0: expected a class index as label, got 0.5$"),
         (Fixed((torch.zeros(2), 0), (torch.zeros(3), 0)), r"^images of a batch: expected one shape, got \[2\], \[3\]"),

@@ -70,6 +70,17 @@ def test_groups_cover_every_trained_parameter_once() -> None:
     assert [g["weight_decay"] for g in groups] == [DECAY, pytest.approx(DECAY / M)]
 
 
+def test_the_first_group_is_in_the_networks_own_order() -> None:
+    """So that learning rates by layer can be given to it."""
+    block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    net = nn.Sequential(nn.Linear(4, 8), block, nn.LayerNorm(8), nn.Linear(8, 3))
+    net[2].requires_grad_(False)
+    own = [p for p in net.parameters() if p.requires_grad]
+    for student in (batch_ensemble(net, M), Plain(net)):
+        params = student.parameter_groups(LR, DECAY)[0]["params"]
+        assert all(torch.equal(p, q) for p, q in zip(params, own, strict=True))
+
+
 def test_adaptive_groups_leave_the_rate_alone() -> None:
     """For an optimizer that takes the gradient's scale out, decoupled decay lambda pulls the factors to one."""
     student = batch_ensemble(nn.Sequential(nn.Linear(4, 3)), M)

@@ -260,6 +260,29 @@ def test_a_layer_called_on_single_examples_stays_shared() -> None:
         batch_ensemble(OneByOne(), 2)(x)
 
 
+class Table(nn.Module):
+    """One column of measurements, and two of categories with an embedding each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.colour, self.size = nn.Embedding(30, 4), nn.Embedding(3, 4)
+        self.head = nn.Linear(9, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        colour, size = x[:, 1].long(), x[:, 2].long()
+        h = torch.cat([x[:, :1].to(self.head.weight.dtype), self.colour(colour), self.size(size)], 1)
+        return torch.as_tensor(self.head(h))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_categories_of_a_table_stay_in_their_columns(dtype: torch.dtype) -> None:
+    """Any other value would be no index of an embedding: an IndexError, and on a GPU the end of the process."""
+    x = torch.tensor([[0, 29, 0], [7, 28, 2], [9, 0, 1], [3, 29, 2]]).to(dtype)
+    student = batch_ensemble(Table(), 2, example=x)
+    assert names(student.report.converted) == {"head"}
+    check_members(student, x)
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -385,6 +386,41 @@ def test_a_run_from_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         torch.testing.assert_close(found, served(x), rtol=1e-5, atol=1e-6)
     card = export(tmp_path / "run", "hub", net=net, example=x[:2]).path / "README.md"
     assert "net = Sequential(...)" in card.read_text()
+
+
+class Recording(nn.Module):
+    """Answers as the classifiers of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return Output(logits=self.body(x))
+
+
+class Output(OrderedDict[str, Tensor]):
+    @property
+    def logits(self) -> Tensor:
+        return self["logits"]
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+@pytest.mark.parametrize("format", ["safetensors", "torch-export"])
+def test_a_network_that_returns_an_output_object(format: str, calibrated: bool, tmp_path: Path) -> None:
+    x, y = torch.rand(60, 6), torch.arange(60) % 3
+    supervised: dict[str, Any] = {"method": "supervised", "perturbation": "none", "progress": False}
+    result = onefold.distill(None, Recording(), (x, y), val=(x, y), epochs=2, out=tmp_path, **supervised)
+    written = export(tmp_path, format, calibrated=calibrated, net=Recording(), example=x[:2])
+    with torch.no_grad():
+        wanted = onefold.calibrated(result, example=x)(x).logits if calibrated else result.model(x).logits
+        if format == "safetensors":
+            again = Recording()
+            again.load_state_dict(safetensors.torch.load_file(written.path))
+            found = again(x).logits
+        else:
+            found = torch.export.load(io.BytesIO(written.path.read_bytes())).module()(x)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_without_validation_there_is_no_temperature(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import timm
 import torch
+import torch.nn.functional as F
 import torchvision
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
@@ -150,6 +152,22 @@ class Branching(nn.Module):
         return self.after(self.fc(h.relu() if h.sum() > 0 else h.tanh()))
 
 
+@dataclass
+class Record:
+    logits: Tensor
+
+
+class Recording(nn.Module):
+    """Answers as the classifiers of transformers do."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Record:
+        return Record(self.net(x))
+
+
 class BranchingReadsWeight(Branching):
     """Cannot be traced, and uses the last layer's weight in a function too."""
 
@@ -218,6 +236,16 @@ def test_what_cannot_be_traced_is_folded_on_the_evidence_of_an_example_alone() -
     check(Branching(torch.sigmoid), x, folds=False, example=x)
     check(BranchingReadsWeight(same), x, folds=False, example=x)
     check(Branching(lambda logits: logits.clamp_(max=1e6)), x, folds=False, example=x)  # equal here only
+
+
+def test_an_output_object_is_looked_into() -> None:
+    x = torch.randn(5, 6)
+    for body, folds in ((mlp(), True), (Branching(same), True), (LogSoftmax(), False)):
+        model = Recording(body).eval()
+        wrapped, found = calibrated(model, T), calibrated(model, T, x)
+        assert isinstance(wrapped, Calibrated)
+        assert isinstance(found, Recording if folds else Calibrated)
+        torch.testing.assert_close(getattr(found(x), "logits", found(x)), wrapped(x))
 
 
 def test_the_network_is_judged_as_it_is_evaluated() -> None:
@@ -312,6 +340,29 @@ def test_torchvision_and_timm_networks_are_folded() -> None:
     nn.init.normal_(vit.head.weight)
     check(vit, x, folds=True)
     check(vit, x, folds=True, example=x)
+    mobile: Any = timm.create_model("mobilenetv3_small_050", num_classes=10)
+    assert type(mobile.classifier) is not nn.Linear
+    check(mobile, x, folds=True)
+
+
+class Cast(nn.Linear):
+    """As timm's: a forward pass of its own, which does the same."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+def test_a_subclass_that_does_the_same_is_a_linear_layer() -> None:
+    x = torch.randn(5, 6)
+    for bias in (True, False):
+        for model in (Cast(6, 4, bias), nn.Sequential(nn.Linear(6, 8), nn.ReLU(), Cast(8, 4, bias))):
+            check(model, x, folds=True)
+    odd = Branching(same)
+    odd.fc = Cast(8, 4)
+    check(odd, x, folds=False)
+    check(odd, x, folds=True, example=x)
+    odd.fc = Loud(8, 4)
+    check(odd, x, folds=False, example=x)
 
 
 def test_without_a_temperature() -> None:

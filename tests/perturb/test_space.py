@@ -126,6 +126,20 @@ def test_rounding_is_not_refused(dtype: torch.dtype) -> None:
     space.check(x[:0])
 
 
+def test_inputs_may_leave_the_range_where_nothing_is_clipped() -> None:
+    x, gradient = 9 * torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4)
+    free = InputSpace.standardized(MEAN, STD, clip=False)
+    free.check(x)
+    steps = (free.ascend(x, gradient) - x) * 255 * torch.tensor(STD).view(3, 1, 1)
+    torch.testing.assert_close(steps.flatten(1).norm(dim=1), torch.full((2,), 48**0.5), rtol=1e-3, atol=0)
+    clipped = InputSpace.standardized(MEAN, STD)
+    with pytest.raises(ValueError, match="clip=False"):
+        clipped.check(x)
+    pixels = torch.rand(2, 3, 4, 4) * 0.5 + 0.25  # which no step takes out of the range
+    x = (pixels - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
+    assert torch.equal(free.ascend(x, gradient), clipped.ascend(x, gradient))
+
+
 def test_what_does_not_fit_an_example_is_refused() -> None:
     """It would be broadcast to three channels without a word."""
     with pytest.raises(

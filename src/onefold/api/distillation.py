@@ -116,7 +116,8 @@ def distill(
         optimizer: a function from parameter groups to an optimizer, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; by
             default SGD with Nesterov momentum. It may be called several times, also with a copy of the weights, on
             which a step is tried; the last optimizer is the one that trains. The groups carry `lr` and `weight_decay`,
-            because members' factors have their own.
+            because members' factors have their own. The first group has the network's trained weights, in the order of
+            `net.parameters()`.
         scheduler: a function from the optimizer to a scheduler, which is stepped after every training step, not once
             per epoch; by default warm-up and cosine. ReduceLROnPlateau is stepped after every evaluation instead, with
             the NLL on `val`, or with the accuracy in mode "max".
@@ -163,7 +164,7 @@ def distill(
         for name, split in {"train": train, "val": val, "test": test}.items()
     }
     if splits["train"] is None:
-        raise ValueError("train: expected a Dataset, a DataLoader or a pair of tensors (x, y), got None")
+        raise ValueError("train: expected a torch Dataset, a DataLoader or a pair of tensors (x, y), got None")
     world = world_here()
     place = device_here(device, world)
     check_is_space(space)

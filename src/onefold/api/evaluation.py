@@ -88,9 +88,10 @@ def calibrated(
     """A copy of a model that returns logits / T `[B, K]`; the model itself is left unchanged.
 
     If the network's output is certain to be the output of its last `nn.Linear`, that layer's weight and bias are
-    divided by T, and the copy has the model's class and state dict keys. It is certain if a symbolic trace of the
-    forward pass shows it, or, for a network that cannot be traced, if on the `example` the network returns the very
-    tensor that the layer returned. Otherwise the copy is wrapped in a module that divides.
+    divided by T, and the copy has the model's class, state dict keys and form of output. It is certain if a symbolic
+    trace of the forward pass shows it or, for a network that cannot be traced, as most of transformers, if on the
+    `example` the network returns the very tensor that the layer returned. Otherwise the copy is wrapped in a module
+    that divides.
 
     Args:
         model: a result of `distill`, a network, a student, or `Teachers`. For models with members, the logits are the

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from onefold.data.pictures import Unreadable
-from onefold.data.split import Arrays
+from onefold.data.split import COLLATE, Arrays
 from onefold.data.view import View, as_tensor
 
 
@@ -46,7 +46,8 @@ class SeededExamples(Dataset[Any]):
             except Unreadable as error:
                 return Refusal(str(error))
             if not isinstance(example, tuple | list) or len(example) != 2:
-                return Refusal(f"{self.where(key.example)}: expected (image, label), got {type(example).__name__}")
+                got = f"{type(example).__name__}; {COLLATE}"
+                return Refusal(f"{self.where(key.example)}: expected (image, label), got {got}")
             image, label = example[0], class_index(example[1])
             if label is None:
                 return Refusal(f"{self.where(key.example)}: expected a class index as label, got {example[1]!r}")

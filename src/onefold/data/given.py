@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from onefold.data.augment import as_input
 from onefold.data.order import draw_seed
-from onefold.data.split import check_range
+from onefold.data.split import COLLATE, check_range
 from onefold.types import readable
 
 
@@ -57,7 +57,7 @@ class GivenLoader:
         for step, batch in enumerate(islice(batches, start_step, None), start_step):
             if not isinstance(batch, tuple | list) or len(batch) != 2 or not all(isinstance(b, Tensor) for b in batch):
                 raise ValueError(
-                    f"DataLoader: expected batches (x, y) of two tensors, got {kind(batch)} at step {step}"
+                    f"DataLoader: expected batches (x, y) of two tensors, got {kind(batch)} at step {step}; {COLLATE}"
                 )
             x, y = batch
             if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 TOKENS = (torch.int32, torch.int64)  # the types that embeddings take
+COLLATE = "give a DataLoader with a collate_fn that makes batches (x, y)"
 FEW = 10  # items of a long list that an error message shows
 
 
@@ -98,8 +99,10 @@ def as_split(split: object, name: str = "split") -> Split:
         if not hasattr(split, "__len__"):
             raise ValueError(f"{name}: expected a Dataset with a length, got {type(split).__name__} without __len__")
         return split
+    kind = f"{type(split).__module__}.{type(split).__name__}".removeprefix("builtins.")
     raise ValueError(
-        f"{name}: expected a Dataset, a DataLoader or a pair of tensors (x, y), got {type(split).__name__}"
+        f"{name}: expected a torch Dataset, a DataLoader or a pair of tensors (x, y), got {kind}; for examples of "
+        f"another form, {COLLATE}"
     )
 
 

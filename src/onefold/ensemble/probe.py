@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from onefold.ensemble import fast_path
 from onefold.ensemble.copied import copied
 from onefold.ensemble.layers import kind_of
+from onefold.types import logits_in
 
 # The largest relative deviation that rounding can explain; mixing up members causes far more.
 ROUNDING = {torch.float32: 1e-2, torch.float64: 1e-6}
@@ -58,11 +59,13 @@ def tiled(x: Tensor, times: int) -> Tensor:
 
 
 def other_values(x: Tensor, seed: int) -> Tensor:
-    """Inputs of the same kind: scaled floats, or the same tokens in another order."""
+    """Inputs of the same kind: scaled floats, or other choices of the same rows of tokens. A table's columns of whole
+    numbers keep their values, which may be the indices of an embedding."""
+    draws = torch.Generator().manual_seed(seed)
     if not x.is_floating_point():
-        return x.flip(tuple(range(1, x.dim()))).roll(1 + seed, 0)
-    draws = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed))
-    return x.flip(0) * (0.5 + draws).to(x)
+        return x[torch.randint(len(x), (len(x),), generator=draws).to(x.device)]
+    scale = (0.5 + torch.rand(x.shape, generator=draws)).to(x)
+    return x.flip(0) * torch.where((x == x.round()).all(0), 1, scale)
 
 
 def run(net: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
@@ -72,8 +75,7 @@ def run(net: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
     devices = [x.device] if x.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         torch.manual_seed(seed)
-        answer = net(x)
-    answer = getattr(answer, "logits", answer)
+        answer = logits_in(net(x))
     if not isinstance(answer, Tensor):
         raise ValueError(
             f"{type(net).__name__}: expected a network that answers logits [B, K], got {type(answer).__name__}"

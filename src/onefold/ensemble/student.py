@@ -17,6 +17,7 @@ from onefold.ensemble.plan import Decision, Report, decide, report
 from onefold.ensemble.rank_one import ROWS, R, RankOne, S, named_factors
 from onefold.ensemble.twin import at_rest
 from onefold.ensemble.usable import check_not_compiled, check_one_input
+from onefold.types import logits_in
 
 Init = Literal["ones", "normal"]
 AnyStudent = TypeVar("AnyStudent", "Plain", "BatchEnsemble")
@@ -286,7 +287,7 @@ def logits_of(net: nn.Module, x: Tensor, substitutes: dict[str, Tensor] | None =
     # cuDNN has no backward for recurrent layers in evaluation mode; torch's own implementation does.
     with torch.backends.cudnn.flags(enabled=False) if recurrent(net, x) else contextlib.nullcontext():
         output = net(x) if substitutes is None else torch.func.functional_call(net, substitutes, (x,))
-    logits = getattr(output, "logits", output)  # classifiers of the transformers library return an output object
+    logits = logits_in(output)
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         shape = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(f"{type(net).__name__}: expected a network that answers logits [B, K], got {shape}")

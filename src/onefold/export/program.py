@@ -15,6 +15,7 @@ from torch.export import Dim, ExportedProgram
 
 from onefold.export.agree import check_agreement
 from onefold.run import FACTS
+from onefold.types import logits_in
 
 LONG = 200  # characters that we show of messages from torch's tracer, which can be pages
 
@@ -28,11 +29,25 @@ class Traced(NamedTuple):
     notes: list[str]
 
 
+class Logits(nn.Module):
+    """A network that returns an output object, as one that returns a tensor."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = logits_in(self.net(x))
+        return logits
+
+
 def traced(module: nn.Module, example: Tensor, batch: int | None = None) -> Traced:
     """The program of a network for batches of any size, or of size `batch`. If the network cannot be exported for any
     size, the program takes one example at a time, with a note that says so."""
     notes: list[str] = []
     with quiet(), torch.no_grad():
+        if not isinstance(module(example), Tensor):
+            module = Logits(module)
         if batch is None:
             try:
                 free = torch.export.export(module, (example,), dynamic_shapes=({0: Dim("batch")},))

@@ -12,6 +12,7 @@ import torch
 from onefold.engine.keeping.pack import pack
 from onefold.export.agree import check_agreement
 from onefold.export.deployed import Deployed
+from onefold.types import logits_in
 
 INCLUDED = "onnx and torch-export include these steps"
 
@@ -24,7 +25,8 @@ def weights_bytes(found: Deployed) -> tuple[bytes, list[str]]:
     again = copy.deepcopy(found.weights)
     again.load_state_dict(safetensors.torch.load(content))
     with torch.no_grad():
-        told = check_agreement(found.weights(found.example), again, found.example, "the weights file")
+        expected = logits_in(found.weights(found.example))
+    told = check_agreement(expected, lambda x: logits_in(again(x)), found.example, "the weights file")
     return content, [*(note for note in [still_to_do(found)] if note), told]
 
 

@@ -7,13 +7,15 @@ import functools
 import inspect
 import math
 import warnings
+from dataclasses import is_dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onefold.metrics.calibration import check_temperature
 from onefold.metrics.ensemble import log_mean_probabilities
-from onefold.types import Ensemble, Prediction
+from onefold.types import Ensemble, Prediction, logits_in
 
 # Final layers that, in evaluation mode, commute with multiplying by a constant.
 _CHANGES_NOTHING = (nn.Identity, nn.Dropout, nn.Flatten)
@@ -34,8 +36,7 @@ class Calibrated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits divided by the temperature."""
-        answer = self.model(x)
-        logits = getattr(answer, "logits", answer)  # classifiers of the transformers library return an output object
+        logits = logits_in(self.model(x))
         if not isinstance(logits, Tensor):
             raise ValueError(f"model: expected a network that returns a tensor, got {type(logits).__name__}")
         if self.predict is not None:
@@ -99,15 +100,15 @@ def _divide(layer: nn.Linear, temperature: float) -> bool:
 def _agree(model: nn.Module, folded: nn.Module, temperature: float, example: Tensor) -> bool:
     """Whether the folded network returns logits / T, to within the square root of its dtype's epsilon."""
     with torch.no_grad():
-        expected = copy.deepcopy(model).eval()(example) / temperature
-        actual = copy.deepcopy(folded).eval()(example)
+        expected = logits_in(copy.deepcopy(model).eval()(example)) / temperature
+        actual = logits_in(copy.deepcopy(folded).eval()(example))
     scale = float(expected.abs().max()) if expected.numel() else 0.0
     return torch.allclose(actual, expected, rtol=0.0, atol=math.sqrt(torch.finfo(expected.dtype).eps) * scale)
 
 
 def _last_linear(model: nn.Module, example: Tensor | None) -> str | None:
     """The name of the linear layer whose output is certain to be the model's, or None. May modify the model."""
-    if type(model) is nn.Linear:
+    if _linear(model):
         name: str | None = ""
     else:
         traced, name = _traced(model)
@@ -121,10 +122,25 @@ def _last_linear(model: nn.Module, example: Tensor | None) -> str | None:
 class Tracer(torch.fx.Tracer):
     """Traces only into modules that contain a linear layer: what the others compute does not matter here."""
 
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.linear = {m for m in model.modules() if _linear(m)}
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return super().is_leaf_module(m, module_qualified_name) or not any(
-            isinstance(c, nn.Linear) for c in m.modules()
-        )
+        inside = any(isinstance(c, nn.Linear) for c in m.modules())
+        return super().is_leaf_module(m, module_qualified_name) or not inside or m in self.linear
+
+
+def _linear(module: nn.Module) -> bool:
+    """Whether it is an `nn.Linear`, or a subclass that does the same in evaluation mode, as a trace shows."""
+    if type(module) is nn.Linear or not isinstance(module, nn.Linear):
+        return type(module) is nn.Linear
+    try:
+        steps = [(node.op, node.target) for node in torch.fx.Tracer().trace(module).nodes]
+    except Exception:  # a forward pass given a proxy may raise anything
+        return False
+    held = [("get_attr", name) for name in ("weight", "bias") if getattr(module, name) is not None]
+    return steps[1:] == [*held, ("call_function", F.linear), ("output", "output")]
 
 
 def _traced(model: nn.Module) -> tuple[bool, str | None]:
@@ -139,10 +155,12 @@ def _traced(model: nn.Module) -> tuple[bool, str | None]:
             # Fix all defaults, as if called with the inputs alone; otherwise each would become a proxy.
             parameters = inspect.signature(root.forward).parameters.values()
             defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-            graph = Tracer().trace(root, concrete_args=defaults)
+            graph = Tracer(root).trace(root, concrete_args=defaults)
     except Exception:  # a forward pass given a proxy may raise anything
         return False, None
     (answer,) = next(node for node in graph.nodes if node.op == "output").args
+    if not isinstance(answer, torch.fx.Node) or is_dataclass(answer.target):  # an output object
+        return False, None
     while isinstance(answer, torch.fx.Node) and answer.op == "call_module" and len(answer.users) == 1:
         layer = root.get_submodule(str(answer.target))
         if type(layer) not in _CHANGES_NOTHING or _hooked(layer):
@@ -169,7 +187,7 @@ def _attribute(model: nn.Module, path: str) -> object:
 def _observed(model: nn.Module, example: Tensor) -> str | None:
     """The linear layer that, called exactly once on the example, produced the very tensor the model returns."""
     outputs: dict[str, list[tuple[Tensor, int]]] = {}
-    layers = {name: m for name, m in model.named_modules() if type(m) is nn.Linear}
+    layers = {name: m for name, m in model.named_modules() if _linear(m)}
     handles = []
     for name, layer in layers.items():
 
@@ -179,7 +197,7 @@ def _observed(model: nn.Module, example: Tensor) -> str | None:
         handles.append(layer.register_forward_hook(keep))
     try:
         with torch.no_grad():
-            answer = model(example)
+            answer = logits_in(model(example))
     finally:
         for handle in handles:
             handle.remove()
@@ -191,8 +209,8 @@ def _observed(model: nn.Module, example: Tensor) -> str | None:
 
 
 def _plain(model: nn.Module, layer: nn.Module) -> bool:
-    """Whether the layer is a plain `nn.Linear` that shares its weights with nothing else."""
-    if type(layer) is not nn.Linear or _hooked(layer):
+    """Whether the layer is a plain linear layer that shares its weights with nothing else."""
+    if not _linear(layer) or _hooked(layer):
         return False
     own = dict(layer.named_parameters())
     if not own or any(not p.is_floating_point() for p in own.values()) or set(own) - {"weight", "bias"}:

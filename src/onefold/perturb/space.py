@@ -75,15 +75,18 @@ class InputSpace:
         return InputSpace(scale=step * x.std(0), low=None, high=None)
 
     @staticmethod
-    def standardized(mean: Sequence[float] | Tensor | float, std: Sequence[float] | Tensor | float) -> InputSpace:
+    def standardized(
+        mean: Sequence[float] | Tensor | float, std: Sequence[float] | Tensor | float, clip: bool = True
+    ) -> InputSpace:
         """For inputs normalised as (x - mean) / std with a mean and standard deviation per channel, or one for all of
-        them: a step is 1/255 in pixel values, and pixels stay in [0, 1]. Channels are the first dimension of an
-        example: `[C, H, W]` for images, `[C, L]` for series."""
+        them: a step is 1/255 in pixel values, and pixels stay in [0, 1] unless `clip` is False, for transforms that
+        leave it. Channels are the first dimension of an example: `[C, H, W]` for images, `[C, L]` for series."""
         m, s = (torch.as_tensor(values, dtype=torch.float64) for values in (mean, std))
         m, s = (values.expand(max(m.numel(), s.numel())) if values.dim() == 0 else values for values in (m, s))
         m, s = (values.reshape(-1, 1, 1) for values in (m, s))  # [C, 1, 1]
         ChannelStatistics(tuple(m.flatten().tolist()), tuple(s.flatten().tolist()))  # validates them
-        return InputSpace(scale=1 / (255 * s), low=-m / s, high=(1 - m) / s).with_own(by_channel=True)
+        low, high = (-m / s, (1 - m) / s) if clip else (None, None)
+        return InputSpace(scale=1 / (255 * s), low=low, high=high).with_own(by_channel=True)
 
     looked_at = False  # whether inputs were checked once already, so that they are not checked at every step
     by_channel = False  # whether the tensors have a value per channel, whatever dimensions come after the channels
@@ -132,7 +135,9 @@ class InputSpace:
                 f"space: expected inputs from {ends(self.low)} to {ends(self.high)}, got {ends(x.amin())} to "
                 f"{ends(x.amax())}, which a perturbation would clip. For images that were normalised with mean and std "
                 "give space=InputSpace.standardized(mean, std) (from onefold import InputSpace), for features "
-                "space=InputSpace.of(x); or give images in [0, 1], and standardise them in the network"
+                "space=InputSpace.of(x); or give images in [0, 1], and standardise them in the network. Where "
+                "transforms leave the range, as RandomErasing with noise does, do not clip: "
+                "InputSpace.standardized(mean, std, clip=False), or InputSpace(low=None, high=None)"
             )
 
     def on(self, device: torch.device) -> InputSpace:

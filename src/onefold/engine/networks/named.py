@@ -14,6 +14,7 @@ from onefold.engine.networks.own_arguments import example_of, own_arguments
 from onefold.engine.networks.own_network import Own, blaming, is_own, own_network, recorded_network
 from onefold.models import ChannelStatistics, Standardize, mlp, wide_resnet
 from onefold.names import unknown
+from onefold.types import logits_in
 
 NAMES = ("wrn28x1", "wrn28x4", "resnet18-small", "resnet50", "mlp")
 WIDE = r"wrn(\d+)x(\d+)"
@@ -157,10 +158,9 @@ def check_answers(own: Own, net: nn.Module, x: Tensor, classes: int) -> None:
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
     with torch.no_grad(), blaming(f"'{own.name}' fails on inputs {list(x.shape)}", own.folder):
-        answers = net(x)
+        logits = logits_in(net(x))
     for module, training in modes:
         module.training = training
-    logits = getattr(answers, "logits", answers)
     wanted, tensor = [x.shape[0], classes], isinstance(logits, Tensor)
     if tensor and list(logits.shape) == wanted:
         return

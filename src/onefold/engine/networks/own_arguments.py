@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from onefold.engine.device import seeded
 from onefold.models import ChannelStatistics
+from onefold.types import logits_in
 
 if TYPE_CHECKING:
     from onefold.engine.networks.own_network import Own
@@ -93,8 +94,7 @@ def needs_count(
 
 def logits_of(net: nn.Module, x: Tensor) -> int | None:
     """How many logits a network gives for an example; None if its output is not one row of them for each."""
-    answers = net.eval()(x)
-    logits = getattr(answers, "logits", answers)
+    logits = logits_in(net.eval()(x))
     return int(logits.shape[1]) if isinstance(logits, Tensor) and logits.dim() == 2 else None
 
 
