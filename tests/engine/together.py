@@ -76,6 +76,24 @@ def unnormed() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 3))
 
 
+class Experts(nn.Module):
+    """Every image goes to one of some layers: a process has no gradient for one that none of its images goes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.layers = nn.Linear(16, 4), nn.ModuleList(nn.Linear(16, 3) for _ in range(4))
+        self.unused = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        share, chosen = self.gate(x.flatten(1)).softmax(1).max(1)
+        answers = [share[here, None] * self.layers[e](x.flatten(1)[here]) for e, here in self.parts(chosen)]
+        return torch.cat(answers)[torch.cat([here for _, here in self.parts(chosen)]).argsort()]
+
+    @staticmethod
+    def parts(chosen: Tensor) -> list[tuple[int, Tensor]]:
+        return [(e, (chosen == e).nonzero()[:, 0]) for e in range(4) if bool((chosen == e).any())]
+
+
 def dropping() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 3))
 
@@ -91,7 +109,7 @@ CASES: dict[str, tuple[str, str, int, Callable[[], nn.Module], dict[str, Any]]] 
     "uneven": (*PAPER, 53, Normed, {"ema": 0.8, "clip": 0.5}),  # a last batch of 5
     "two for three": (*PAPER, 50, Normed, {}),  # a last batch of 2, which leaves one of three with none
     "one for all": ("latentbe", "gaussian", 49, unnormed, {}),
-    "accumulated": ("kd", "none", 53, unnormed, {"accumulate": 3}),
+    "accumulated": ("kd", "none", 53, Experts, {"accumulate": 3}),
     "dropout": (*PAPER, 53, dropping, {"ema": 0.8}),
     "drop last": ("kd", "none", 53, Normed, {"drop_last": True, "label_smoothing": 0.1}),
 }

@@ -83,8 +83,17 @@ class Processes(World):
     def summed(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> Tensor:
         if self.size == 1:
             return loss
-        # The same tensors in all processes: a parameter without a gradient in one has none in any.
-        self.sum_([p.grad for p in parameters if p.grad is not None] + [loss])
+        trained = [p for p in parameters if p.requires_grad and not is_lazy(p)]
+        missing = [k for k, p in enumerate(trained) if p.grad is None]  # an expert or a layer that was left out here
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
+        used = loss.new_ones(len(trained))
+        for k in missing:
+            used[k].zero_()
+        self.sum_([*gradients, used, loss])
+        if missing and not (loss.is_cuda and torch.cuda.is_current_stream_capturing()):  # asks the device
+            counts = used.tolist()
+            for k in missing:  # a parameter that no process has used keeps none, as in a single process
+                trained[k].grad = gradients[k] if counts[k] else None
         return loss
 
     @torch.no_grad()
