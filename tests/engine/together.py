@@ -76,6 +76,14 @@ def unnormed() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 3))
 
 
+class Contrast(nn.Module):
+    """Divides every image by its contrast: an image without any has no finite outputs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(1)
+        return flat / flat.std(1, keepdim=True)
+
+
 class Experts(nn.Module):
     """Every image goes to one of some layers: a process has no gradient for one that none of its images goes to."""
 
@@ -94,6 +102,10 @@ class Experts(nn.Module):
         return [(e, (chosen == e).nonzero()[:, 0]) for e in range(4) if bool((chosen == e).any())]
 
 
+def contrasts() -> nn.Module:
+    return nn.Sequential(Contrast(), unnormed())
+
+
 def dropping() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 3))
 
@@ -108,7 +120,7 @@ CASES: dict[str, tuple[str, str, int, Callable[[], nn.Module], dict[str, Any]]] 
     "equal": ("supervised", "none", 48, Normed, {}),
     "uneven": (*PAPER, 53, Normed, {"ema": 0.8, "clip": 0.5}),  # a last batch of 5
     "two for three": (*PAPER, 50, Normed, {}),  # a last batch of 2, which leaves one of three with none
-    "one for all": ("latentbe", "gaussian", 49, unnormed, {}),
+    "one for all": ("latentbe", "gaussian", 49, contrasts, {}),
     "accumulated": ("kd", "none", 53, Experts, {"accumulate": 3}),
     "dropout": (*PAPER, 53, dropping, {"ema": 0.8}),
     "drop last": ("kd", "none", 53, Normed, {"drop_last": True, "label_smoothing": 0.1}),

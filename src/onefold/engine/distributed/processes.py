@@ -39,6 +39,7 @@ class Processes(World):
         self.key: tuple[Any, ...] = ()
         self.batch: Part | None = None
         self.part: Part | None = None
+        self.example: Tensor | None = None
         self.shared = SharedDraws(lambda: self.part)
         self.countdown, self.steps, self.since = 1, 1, time.monotonic()
         self.waits = 0
@@ -57,11 +58,15 @@ class Processes(World):
         self.batch = self.part = Part(known, self.rank)
         assert x.shape[0] == self.batch.counted, "the loader gives what it says"
         if self.batch.counted:
+            if self.example is None:
+                self.example = x[:1].clone()
             return x, labels
-        return x.new_zeros(1, *x.shape[1:]), labels.new_zeros(1)
+        # An example, because zeros may have no finite outputs: an empty sentence, an image without any contrast.
+        example = x.new_zeros(1, *x.shape[1:]) if self.example is None else self.example
+        return example, labels.new_zeros(1)
 
     def rest(self) -> None:
-        self.batch = self.part = None
+        self.batch = self.part = self.example = None
 
     def examples(self, x: Tensor) -> int:  # noqa: ARG002
         assert self.batch is not None
