@@ -31,7 +31,7 @@ from onefold.engine.training import Job, Training, prepare
 from onefold.engine.untrained import untrained_note
 from onefold.ensemble import Teachers
 from onefold.methods import METHODS, PERTURBATIONS
-from onefold.run import RunFolder, teachers_hash
+from onefold.run import RunFolder, differences, leaves, teachers_hash
 
 COPIES = 10  # of the weights a run has on disk at most: old and new checkpoints with momenta, and the model
 
@@ -69,6 +69,8 @@ def conducting(
         placed(job.teachers, job.device),
         contextlib.closing(prepare(replace(job, say=noting(progress)))) as training,
     ):
+        recipe, about = recipe or {}, {} if run is None and world.size == 1 else describe(training) | (about or {})
+        check_same_everywhere(recipe, about, world)
         if run is None or not world.first(lambda: run.saved):  # a resumed run has been warned already
             look_at(training)
         if run is None:
@@ -76,7 +78,6 @@ def conducting(
             at = yield from fit(training, keeper, progress)
             tell_best(at, training, progress)
             return finish(training, at, keeper)
-        recipe, about = recipe or {}, describe(training) | (about or {})
         pack(training.state_dict())  # fails now, not at the first checkpoint, if the state cannot be stored
         size = COPIES * size_of(training.student)
         if world.first(lambda: found_or_begun(run, recipe, about, job.device, size, progress)):
@@ -128,6 +129,20 @@ def same_note(job: Job) -> str | None:
         f"teachers {' and teachers '.join(same)} have the same weights and give the same predictions: was a network "
         "given twice, or were the same weights loaded?"
     )
+
+
+def check_same_everywhere(recipe: dict[str, Any], about: dict[str, Any], world: World) -> None:
+    """Refuses processes that were given different things: their gradients would belong to different trainings."""
+    # The code of functions may differ, as in what only the first process prints.
+    own = leaves(recipe) | leaves({name: value for name, value in about.items() if name != "given"}, "run.")
+    found = world.collected(differences(world.first(lambda: own), own))
+    rank, different = next(((rank, lines) for rank, lines in enumerate(found) if lines), (0, []))
+    if different:
+        listed = "\n".join(f"  {line}" for line in different)
+        raise ValueError(
+            f"expected the same settings, data and teachers in all processes, but those of process {rank} differ from "
+            f"the first one's; seed what is drawn, such as a random split, with the same number in all:\n{listed}"
+        )
 
 
 def found_or_begun(
