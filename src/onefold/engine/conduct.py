@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from onefold.engine.abreast import Going, alone
@@ -29,7 +30,7 @@ from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finish, finished_result, served_network
 from onefold.engine.training import Job, Training, prepare
 from onefold.engine.untrained import untrained_note
-from onefold.ensemble import Teachers
+from onefold.ensemble import Plain, Teachers
 from onefold.methods import METHODS, PERTURBATIONS
 from onefold.run import RunFolder, differences, leaves, teachers_hash
 
@@ -160,13 +161,14 @@ def found_or_begun(
 def describe(training: Training) -> dict[str, Any]:
     """What a run folder records about its run."""
     job = training.job
+    net = training.student.net if isinstance(training.student, Plain) else job.net  # where lazy layers have weights
     return {
         "method": job.method.name,
         "perturbation": job.perturbation.name,
         "members": training.student.members,
         "classes": training.classes,
         "standardized": standardized(job.net),
-        "parameters": sum(p.numel() for p in job.net.parameters()),
+        "parameters": sum(p.numel() for p in net.parameters() if not is_lazy(p)),
         "examples": training.train.examples,
         "steps": job.settings.epochs * len(training.train),
         "optimizer": describe_optimizer(training.optimizer),
