@@ -195,13 +195,28 @@ def test_from_python(runs: tuple[Path, list[list[str]]]) -> None:
     one, *two = (float(line[3]) for line in sorted(line for line in said if line[0] == "tensors"))
     assert len(two) == 2
     assert two == pytest.approx([one, one], rel=1e-6)
-    loaders = [line[3] for line in said if line[0] == "loaders"]
-    assert len(loaders) == 2
-    assert loaders[0] == loaders[1]
-    refused = sorted(line[2:] for line in said if line[0] == "refused")
-    assert [rank for rank, _ in refused] == ["0", "1"]
-    for rank, sentence in refused:
+    for rank, sentence in enumerate(ends(said, "same")):
         assert f"train: expected a DataLoader with a DistributedSampler(num_replicas=2, rank={rank})" in sentence
+    assert len(ends(said, "same")) == 2
+
+
+def test_processes_agree_where_validation_examples_are_random(runs: tuple[Path, list[list[str]]]) -> None:
+    """On the metrics, the learning rates that follow from them, and the epoch that is the best."""
+    first, second = sorted(line[2:] for line in runs[1] if line[0] == "loaders")
+    assert len(first) == 2
+    assert first == second
+
+
+@pytest.mark.parametrize(("kind", "what"), [("seeds", "seed: 0 -> 1"), ("data", "glances.test: these are other")])
+def test_processes_that_were_given_different_things_are_refused(
+    kind: str, what: str, runs: tuple[Path, list[list[str]]]
+) -> None:
+    """By all of them alike."""
+    sentences = ends(runs[1], kind)
+    assert len(sentences) == 2
+    for sentence in sentences:
+        assert "expected the same settings, data and teachers in all processes, but those of process 1" in sentence
+        assert what in sentence
 
 
 @pytest.mark.parametrize("case", ["rewritten-2", "rewritten-3", "broken-2"])
@@ -361,7 +376,7 @@ class Pretended(Processes):
     """One of some processes that all say the same."""
 
     def __init__(self, size: int) -> None:
-        self.rank, self.size, self.local_rank = 0, size, 0
+        super().__init__(0, size, 0, dist.HashStore(), None)  # type: ignore[attr-defined]
 
     def collected(self, value: Any) -> list[Any]:
         return [value] * self.size

@@ -6,6 +6,7 @@ import dataclasses
 import gc
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from onefold.engine.training import Training, prepare
 from onefold.ensemble import Plain
 from onefold.methods import METHODS, PERTURBATIONS, AnyStudent
 from onefold.recipe import OptimRecipe
+from onefold.run import RunFolder
 
 SIZE, CLASSES = 8, 3
 
@@ -445,13 +447,15 @@ class Lazy(nn.Module):
 
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("method", ["supervised", "kd"])
-def test_lazy_layers_of_a_student(fast: bool, method: str) -> None:
+def test_lazy_layers_of_a_student(fast: bool, method: str, tmp_path: Path) -> None:
     data = torch.rand(8, 3, SIZE, SIZE), torch.arange(8) % CLASSES
     teachers = None if method == "supervised" else of(Flattens)
     short: dict[str, Any] = {"epochs": 1, "batch_size": 8, "device": "cpu", "progress": False}
     assert strides_of(Lazy()) == {}  # nothing has a shape yet
-    result = onefold.distill(teachers, Lazy(), data, method=method, perturbation="none", fast=fast, **short)
+    short |= {"method": method, "perturbation": "none", "fast": fast, "out": tmp_path}
+    result = onefold.distill(teachers, Lazy(), data, **short)
     assert result.model.get_parameter("one.weight").is_contiguous()
+    assert RunFolder(tmp_path).about["parameters"] == sum(p.numel() for p in result.model.parameters())
     assert result.model(X).shape == (len(X), CLASSES)
 
 

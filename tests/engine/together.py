@@ -11,6 +11,7 @@ import dataclasses
 import errno
 import functools
 import os
+import random
 import shutil
 import signal
 import socket
@@ -26,7 +27,8 @@ import torch
 import torch._dynamo  # optimizers load it, which takes seconds: here once, and not in every child
 from torch import Tensor, nn
 from torch.optim import SGD
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset, random_split
 
 from onefold import Teachers, batch_ensemble, distill
 from onefold.data import Arrays
@@ -76,6 +78,36 @@ def unnormed() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 3))
 
 
+class Contrast(nn.Module):
+    """Divides every image by its contrast: an image without any has no finite outputs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(1)
+        return flat / flat.std(1, keepdim=True)
+
+
+class Experts(nn.Module):
+    """Every image goes to one of some layers: a process has no gradient for one that none of its images goes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.layers = nn.Linear(16, 4), nn.ModuleList(nn.Linear(16, 3) for _ in range(4))
+        self.unused = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        share, chosen = self.gate(x.flatten(1)).softmax(1).max(1)
+        answers = [share[here, None] * self.layers[e](x.flatten(1)[here]) for e, here in self.parts(chosen)]
+        return torch.cat(answers)[torch.cat([here for _, here in self.parts(chosen)]).argsort()]
+
+    @staticmethod
+    def parts(chosen: Tensor) -> list[tuple[int, Tensor]]:
+        return [(e, (chosen == e).nonzero()[:, 0]) for e in range(4) if bool((chosen == e).any())]
+
+
+def contrasts() -> nn.Module:
+    return nn.Sequential(Contrast(), unnormed())
+
+
 def dropping() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 3))
 
@@ -90,8 +122,8 @@ CASES: dict[str, tuple[str, str, int, Callable[[], nn.Module], dict[str, Any]]] 
     "equal": ("supervised", "none", 48, Normed, {}),
     "uneven": (*PAPER, 53, Normed, {"ema": 0.8, "clip": 0.5}),  # a last batch of 5
     "two for three": (*PAPER, 50, Normed, {}),  # a last batch of 2, which leaves one of three with none
-    "one for all": ("latentbe", "gaussian", 49, unnormed, {}),
-    "accumulated": ("kd", "none", 53, unnormed, {"accumulate": 3}),
+    "one for all": ("latentbe", "gaussian", 49, contrasts, {}),
+    "accumulated": ("kd", "none", 53, Experts, {"accumulate": 3}),
     "dropout": (*PAPER, 53, dropping, {"ema": 0.8}),
     "drop last": ("kd", "none", 53, Normed, {"drop_last": True, "label_smoothing": 0.1}),
 }
@@ -303,6 +335,14 @@ def teacher(folder: Path, _: World) -> None:
     train_teachers(quick, folder, members=[0])
 
 
+class Noisy(TensorDataset):
+    """Examples that are other ones in every process, and each time."""
+
+    def __getitem__(self, index: int) -> Any:
+        x, label = (values[index] for values in self.tensors)
+        return x + random.random() / 2, int(label)
+
+
 def from_python(world: World) -> None:
     """`onefold.distill` with tensors, and with loaders: each process's share of the data, or not."""
     job = job_of("latentbe", world)
@@ -316,14 +356,27 @@ def from_python(world: World) -> None:
     if world.size == 1:
         return
     data = TensorDataset(job.train.x, job.train.y)
-    for shares in (True, False):
-        sampler: Any = DistributedSampler(data) if shares else None
-        loaders = DataLoader(data, 6, sampler=sampler), DataLoader(TensorDataset(*val), 50)
-        try:
-            result = distill(list(job.teachers.networks), job.net, loaders[0], val=loaders[1], **given)
-            say("loaders", world.size, world.rank, result.metrics["nll"])
-        except ValueError as error:
-            say("refused", world.size, world.rank, error)
+    random.seed(world.rank)
+    noisy = Noisy(*val)
+    own = BatchSampler(DistributedSampler(data), 6, drop_last=False)
+    shares: dict[str, dict[str, Any]] = {"loaders": {"batch_sampler": own}, "same": {"batch_size": 6}}
+    given |= {"val": DataLoader(noisy, 50), "scheduler": lambda o: ReduceLROnPlateau(o, patience=0)}
+    for kind, how in shares.items():
+        told(kind, world, job, DataLoader(data, **how), given)
+    others, _ = random_split(data, [30, len(data) - 30], torch.Generator().manual_seed(world.rank))
+    differing: dict[str, dict[str, Any]] = {"seeds": {"seed": world.rank}, "data": {"test": others}}
+    for kind, arguments in differing.items():
+        told(kind, world, job, data, given | {"batch_size": 12} | arguments)
+
+
+def told(kind: str, world: World, job: Job, train: object, given: dict[str, Any]) -> None:
+    """What became of it: the metrics and the weights, or why it was refused."""
+    try:
+        result = distill(cast(Teachers, job.teachers), job.net, train, **given)
+        weights = [value.double().sum().item() for value in result.model.state_dict().values()]
+        say(kind, world.rank, result.metrics["nll"], weights)
+    except ValueError as error:
+        say(kind, world.rank, str(error).replace("\n", " "))
 
 
 def main(folder: Path) -> int:

@@ -228,7 +228,7 @@ def distill(
         world=world,
     )
     about: dict[str, Any] = {"kind": "python", "taught_by": 0 if asked is None else asked.members}
-    if out is not None:
+    if out is not None or world.size > 1:
         about["glances"] = {name: glance(split) for name, split in splits.items() if split is not None}
         about["preprocessing"] = preprocessing(splits["train"], crops)
     title = method.name if perturbation.name == "none" else f"{method.name}-{perturbation.name}"

@@ -68,9 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with stoppable():
             with loading():
                 request = parse(words)
-            if several():
-                join()
-            carry_out(request, console())
+            first = not several() or join() == 0
+            if first or not isinstance(request, Evaluate | Report | Export):  # which the first process does alone
+                carry_out(request, console())
         sys.stdout.flush()
     except SystemExit as end:  # help has been printed, or the error has already been reported
         return int(end.code or 0)
@@ -104,12 +104,14 @@ def several() -> bool:
     return {"RANK", "WORLD_SIZE"} <= os.environ.keys()
 
 
-def join() -> None:
-    """Joins the other processes: from here on only the first one prints, and all end if one fails."""
+def join() -> int:
+    """Joins the other processes: from here on only the first one prints, and all end if one fails. Returns the rank."""
     from onefold.engine.distributed import join_the_others
 
-    if join_the_others() != 0:
+    rank = join_the_others()
+    if rank != 0:
         hush()
+    return rank
 
 
 def tolerate() -> None:

@@ -14,6 +14,7 @@ from onefold.data import Source, rows
 from onefold.demo import demo
 from onefold.demo.tasks import STUDENTS
 from onefold.engine import build_network
+from onefold.engine.distributed import world_here
 from onefold.recipe import Recipe
 from onefold.recipes import digits
 from onefold.report import Section, grids, sentences
@@ -22,6 +23,8 @@ from onefold.terminal import display, propose, say
 
 
 def run(request: Demo, out: Console) -> None:
+    if world_here().size > 1:
+        raise ValueError("demo: expected one process, which starts workers of its own; run it without torchrun")
     seeds = request.seeds
     for name, count in {"--seeds": seeds, "--workers": request.workers}.items():
         if count is not None and count < 1:

@@ -67,7 +67,7 @@ class GivenLoader:
             yield as_input(x.to(self.device, non_blocking=True)), y.to(self.device, torch.long, non_blocking=True)
 
 
-def samplers_of(loader: DataLoader[Any]) -> list[object]:
+def samplers_of(loader: DataLoader[Any]) -> list[Any]:
     return [loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch.utils.data import DataLoader, Subset
@@ -24,4 +24,12 @@ def sample(split: Split, count: int, seed: int = 0) -> Split | None:
     chosen = torch.randperm(total, generator=generator_for("sample", seed))[:count]
     if isinstance(split, Arrays | Pictures):
         return split.take(chosen)
-    return Subset(split, chosen.tolist())
+    return Sampled(split, chosen.tolist())
+
+
+class Sampled(Subset[Any]):
+    """Some examples of a data set, which are told by their place there."""
+
+    def where(self, index: int) -> str:
+        where = getattr(self.dataset, "where", "example {}".format)
+        return str(where(self.indices[index]))

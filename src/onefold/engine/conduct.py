@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from onefold.engine.abreast import Going, alone
@@ -29,9 +30,9 @@ from onefold.engine.progress import Progress, listening, noting
 from onefold.engine.result import Result, finish, finished_result, served_network
 from onefold.engine.training import Job, Training, prepare
 from onefold.engine.untrained import untrained_note
-from onefold.ensemble import Teachers
+from onefold.ensemble import Plain, Teachers
 from onefold.methods import METHODS, PERTURBATIONS
-from onefold.run import RunFolder, teachers_hash
+from onefold.run import RunFolder, differences, leaves, teachers_hash
 
 COPIES = 10  # of the weights a run has on disk at most: old and new checkpoints with momenta, and the model
 
@@ -69,6 +70,8 @@ def conducting(
         placed(job.teachers, job.device),
         contextlib.closing(prepare(replace(job, say=noting(progress)))) as training,
     ):
+        recipe, about = recipe or {}, {} if run is None and world.size == 1 else describe(training) | (about or {})
+        check_same_everywhere(recipe, about, world)
         if run is None or not world.first(lambda: run.saved):  # a resumed run has been warned already
             look_at(training)
         if run is None:
@@ -76,7 +79,6 @@ def conducting(
             at = yield from fit(training, keeper, progress)
             tell_best(at, training, progress)
             return finish(training, at, keeper)
-        recipe, about = recipe or {}, describe(training) | (about or {})
         pack(training.state_dict())  # fails now, not at the first checkpoint, if the state cannot be stored
         size = COPIES * size_of(training.student)
         if world.first(lambda: found_or_begun(run, recipe, about, job.device, size, progress)):
@@ -130,6 +132,20 @@ def same_note(job: Job) -> str | None:
     )
 
 
+def check_same_everywhere(recipe: dict[str, Any], about: dict[str, Any], world: World) -> None:
+    """Refuses processes that were given different things: their gradients would belong to different trainings."""
+    # The code of functions may differ, as in what only the first process prints.
+    own = leaves(recipe) | leaves({name: value for name, value in about.items() if name != "given"}, "run.")
+    found = world.collected(differences(world.first(lambda: own), own))
+    rank, different = next(((rank, lines) for rank, lines in enumerate(found) if lines), (0, []))
+    if different:
+        listed = "\n".join(f"  {line}" for line in different)
+        raise ValueError(
+            f"expected the same settings, data and teachers in all processes, but those of process {rank} differ from "
+            f"the first one's; seed what is drawn, such as a random split, with the same number in all:\n{listed}"
+        )
+
+
 def found_or_begun(
     run: RunFolder, recipe: dict[str, Any], about: dict[str, Any], device: torch.device, needed: int, progress: Progress
 ) -> bool:
@@ -145,13 +161,14 @@ def found_or_begun(
 def describe(training: Training) -> dict[str, Any]:
     """What a run folder records about its run."""
     job = training.job
+    net = training.student.net if isinstance(training.student, Plain) else job.net  # where lazy layers have weights
     return {
         "method": job.method.name,
         "perturbation": job.perturbation.name,
         "members": training.student.members,
         "classes": training.classes,
         "standardized": standardized(job.net),
-        "parameters": sum(p.numel() for p in job.net.parameters()),
+        "parameters": sum(p.numel() for p in net.parameters() if not is_lazy(p)),
         "examples": training.train.examples,
         "steps": job.settings.epochs * len(training.train),
         "optimizer": describe_optimizer(training.optimizer),

@@ -33,14 +33,19 @@ NUMBERS = 1 << 22  # elements processed at once
 def measure(
     served: Ensemble, predict: Prediction, loader: Loader, classes: int, world: World = ALONE
 ) -> dict[str, float]:
-    """The metrics on a split, streamed; several processes share its batches and merge their sums."""
+    """The metrics on a split, streamed; several processes share its batches and merge their sums.
+
+    Where each of them iterates all of a `DataLoader`, those of the first count: its examples may be random, and all
+    have to agree on which weights are the best, and on a learning rate that depends on the metrics.
+    """
     metrics: Classification | None = None
     for x, labels in loader.batches():
         metrics = metrics or Classification(classes, device=x.device)
         metrics.update(predict(served(x)), labels)
     metrics = metrics or Classification(classes)  # a process may have no batch
-    if shared(loader):
-        world.merge(metrics)
+    if not shared(loader):
+        return world.first(metrics.compute)
+    world.merge(metrics)
     return metrics.compute()
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from onefold.data import Arrays, Augmentation, Split, loader_for, targets_of
 from onefold.data.compare import FEW, check_scale, class_notes, looked_at, range_notes, scale_notes
-from onefold.data.given import batching, examples_of, steps_of
+from onefold.data.given import batching, examples_of, samplers_of, steps_of
 from onefold.data.sample import sample
 from onefold.data.split import check_range, first_few
 from onefold.engine.blame import blaming, of_one_type, told
@@ -66,8 +66,8 @@ def check_loaders(job: Job) -> None:
     for name, split in {"train": job.train, "val": job.val, "test": job.test}.items():
         if not isinstance(split, DataLoader):
             continue
-        sampler = getattr(split.batch_sampler, "sampler", None) if split.sampler is None else split.sampler
-        share = getattr(sampler, "rank", 0), getattr(sampler, "num_replicas", 1)
+        samplers = [sampler for sampler in samplers_of(split) if hasattr(sampler, "num_replicas")]
+        share = (getattr(samplers[0], "rank", 0), samplers[0].num_replicas) if samplers else (0, 1)
         if name == "train" and share != (rank, size):
             raise ValueError(
                 f"train: expected a DataLoader with a DistributedSampler(num_replicas={size}, rank={rank}), so that "

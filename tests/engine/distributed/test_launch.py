@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +50,26 @@ def test_a_group_of_the_users_says_it_better(started_as: pytest.MonkeyPatch) -> 
     started_as.setattr(dist, "is_initialized", lambda: True)
     started_as.setattr(dist, "get_rank", lambda: 3)
     assert rank_here() == 3
+
+
+AGAIN = """
+import torch.distributed as dist
+from onefold.engine.distributed import world_here
+for own in (False, False, True, False):
+    if own:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    print(world_here().collected("here"), world_here() is world_here())
+    dist.destroy_process_group()
+"""
+
+
+def test_a_group_that_was_destroyed_is_not_asked_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-c", AGAIN]
+    done = subprocess.run(command, env=os.environ | alone, timeout=50, check=False, capture_output=True, text=True)
+    assert done.stdout == "['here'] True\n" * 4, done.stderr
 
 
 @pytest.mark.parametrize("rank", [0, 1])

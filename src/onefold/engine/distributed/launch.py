@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from onefold.engine.device import device_named
@@ -19,6 +20,7 @@ from onefold.engine.distributed.world import ALONE, World
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 JOINED: list[Processes] = []
+TIMES = itertools.count()
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
@@ -28,6 +30,8 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
 
 def world_here() -> World:
     """Joins the other processes, once; `ALONE` if there are none."""
+    if JOINED and not (dist.is_initialized() and JOINED[0].store is the_groups_store()):
+        JOINED.clear()  # the user has destroyed the group since
     if not JOINED and dist.is_available() and (dist.is_initialized() or launched()):
         JOINED.append(joined())
     return JOINED[0] if JOINED else ALONE
@@ -44,22 +48,25 @@ def rank_here() -> int:
 def joined() -> Processes:
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if dist.is_initialized():  # by the user, possibly with a backend for GPUs only
-        store = dist.distributed_c10d._get_default_store()
         host: Any = dist.new_group(backend="gloo")
-        return Processes(dist.get_rank(), dist.get_world_size(), local_rank, store, host)
+        return Processes(dist.get_rank(), dist.get_world_size(), local_rank, the_groups_store(), host)
     # Imported before there is a group, since its functions would keep it as a default argument: torch's compiler, which
     # optimizers load, imports them. The group's threads would then outlive Python, and abort it now and then.
     import torch.distributed.nn.functional
 
     found, rank, size = next(rendezvous("env://"))
-    # The store outlives restarts by torchrun: a prefix keeps this attempt from reading what earlier ones left in it.
+    # The store outlives restarts by torchrun, and groups: a prefix keeps this one from reading what others left in it.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = PrefixStore(f"onefold/{size}/{attempt}", found)
+    store = PrefixStore(f"onefold/{size}/{attempt}/{next(TIMES)}", found)
     # Both backends: gloo for CPU tensors and objects, NCCL (which is initialized lazily) for GPU tensors.
     both = torch.cuda.is_available() and dist.is_nccl_available()
     dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo", store=store, rank=rank, world_size=size)
     atexit.register(leave)
-    return Processes(rank, size, local_rank, store, None)
+    return Processes(rank, size, local_rank, the_groups_store(), None)
+
+
+def the_groups_store() -> Store:
+    return dist.distributed_c10d._get_default_store()
 
 
 def join_the_others() -> int:

@@ -39,6 +39,7 @@ class Processes(World):
         self.key: tuple[Any, ...] = ()
         self.batch: Part | None = None
         self.part: Part | None = None
+        self.example: Tensor | None = None
         self.shared = SharedDraws(lambda: self.part)
         self.countdown, self.steps, self.since = 1, 1, time.monotonic()
         self.waits = 0
@@ -57,11 +58,15 @@ class Processes(World):
         self.batch = self.part = Part(known, self.rank)
         assert x.shape[0] == self.batch.counted, "the loader gives what it says"
         if self.batch.counted:
+            if self.example is None:
+                self.example = x[:1].clone()
             return x, labels
-        return x.new_zeros(1, *x.shape[1:]), labels.new_zeros(1)
+        # An example, because zeros may have no finite outputs: an empty sentence, an image without any contrast.
+        example = x.new_zeros(1, *x.shape[1:]) if self.example is None else self.example
+        return example, labels.new_zeros(1)
 
     def rest(self) -> None:
-        self.batch = self.part = None
+        self.batch = self.part = self.example = None
 
     def examples(self, x: Tensor) -> int:  # noqa: ARG002
         assert self.batch is not None
@@ -83,8 +88,17 @@ class Processes(World):
     def summed(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> Tensor:
         if self.size == 1:
             return loss
-        # The same tensors in all processes: a parameter without a gradient in one has none in any.
-        self.sum_([p.grad for p in parameters if p.grad is not None] + [loss])
+        trained = [p for p in parameters if p.requires_grad and not is_lazy(p)]
+        missing = [k for k, p in enumerate(trained) if p.grad is None]  # an expert or a layer that was left out here
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
+        used = loss.new_ones(len(trained))
+        for k in missing:
+            used[k].zero_()
+        self.sum_([*gradients, used, loss])
+        if missing and not (loss.is_cuda and torch.cuda.is_current_stream_capturing()):  # asks the device
+            counts = used.tolist()
+            for k in missing:  # a parameter that no process has used keeps none, as in a single process
+                trained[k].grad = gradients[k] if counts[k] else None
         return loss
 
     @torch.no_grad()
