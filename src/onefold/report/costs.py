@@ -18,6 +18,13 @@ UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 SHORT = (("s", 0.001), ("ms", 1.0), ("µs", 1000.0))  # units per millisecond
 FIGURES = 3  # significant digits of a time
 
+WHAT = {"single": ("single",), "ensemble": ("ensemble",)}
+TOOK = (
+    "Training time (for an ensemble, the sum over its teachers; for runs that shared a device, each run's share of the "
+    "time)"
+)
+THROUGH = "and forward passes per image."
+
 
 class Time(NamedTuple):
     """A measured time per image. Times on different devices are never averaged or compared."""
@@ -25,14 +32,6 @@ class Time(NamedTuple):
     device: str
     batch: int
     ms: float
-
-
-WHAT = {"single": ("single",), "ensemble": ("ensemble",)}
-TOOK = (
-    "Training time (for an ensemble, the sum over its teachers; for runs that shared a device, each run's share of the "
-    "time)"
-)
-THROUGH = "and forward passes per image."
 
 
 def costs(section: Section) -> list[Grid]:
