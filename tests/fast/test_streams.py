@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any, cast
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from onefold import Teachers, batch_ensemble
+from onefold.engine.step import distillation_loss
 from onefold.fast import streams
 from onefold.fast.streams import beside, given_back, side_by_side, together
 from onefold.models import wide_resnet
+from onefold.objectives import one_to_one
 from onefold.perturb import tdiv_sdiv
+from onefold.types import Perturbation
+
+PART = streams.Part  # the real one
 
 
 class Recorded:
@@ -105,3 +114,84 @@ def test_a_perturbation_never_shares_a_stream(widths: tuple[int, ...], monkeypat
     with side_by_side():
         tdiv_sdiv(x, teachers, student)
     assert len([number for number in Recorded.taken if number is not None]) >= 3
+
+
+class Stream:
+    """In place of a CUDA stream."""
+
+    def wait_stream(self, other: object) -> None:
+        pass
+
+
+# The numbers of the autograd nodes made in parts, as ranges: on a GPU their backward runs on the part's stream.
+MADE: list[range] = []
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real parts, on streams that are none; `MADE` tells which autograd nodes are theirs."""
+
+    @contextlib.contextmanager
+    def entered(_: Stream) -> Iterator[None]:
+        first = next_number()
+        yield
+        MADE.append(range(first, next_number()))
+
+    MADE.clear()
+    monkeypatch.setattr(streams, "Part", PART)
+    monkeypatch.setattr(streams, "stream", lambda _number: Stream())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: Stream())
+    monkeypatch.setattr(torch.cuda, "stream", entered)
+
+
+def next_number() -> int:
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def nodes(value: Tensor) -> list[Any]:
+    """All nodes of a backward pass but those that store gradients, which have no number of their own."""
+    found: dict[Any, None] = {}
+    ahead: list[Any] = [value.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is not None and node not in found:
+            found[node] = None
+            ahead += [other for other, _ in node.next_functions]
+    return [node for node in found if node.name() != "torch::autograd::AccumulateGrad"]
+
+
+@pytest.mark.usefixtures("pretended")
+def test_autocast_remembers_no_weight_from_inside_a_part() -> None:
+    weight, x = torch.rand(4, 4, requires_grad=True), torch.rand(2, 4)
+    ask = torch.no_grad()(partial(F.linear, x, weight))
+    with torch.autocast("cpu", torch.bfloat16), side_by_side():
+        before = F.linear(x, weight)
+        part = beside(ask)
+        after, again = F.linear(x, weight), F.linear(x, weight)
+        part.wait()
+    assert len(MADE) == 1
+    assert len(MADE[0]) > 0, "the part cast the weight, too"
+    assert not any(node._sequence_nr() in MADE[0] for node in nodes(after))
+    casts = [{node for node in nodes(y) if "ToCopy" in node.name()} for y in (before, after, again)]
+    assert [len(cast) for cast in casts] == [1, 1, 1]
+    assert casts[0] != casts[1] == casts[2]  # outside of parts it is cast once
+
+
+@pytest.mark.usefixtures("pretended")
+def test_no_part_of_a_perturbation_is_in_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SDiv asks one member in a part of its own, with the weights of the student."""
+    monkeypatch.setattr("onefold.ensemble.teachers.on_the_host", lambda _members: False)
+    monkeypatch.setattr("onefold.ensemble.layers.RankOneLinear.on_activations", True)
+    monkeypatch.setattr("onefold.ensemble.layers.RankOneConv.on_activations", True)
+    torch.manual_seed(0)
+    x = torch.rand(4, 3, 8, 8)
+    teachers = Teachers([wide_resnet(10, 1) for _ in range(2)])
+    student = batch_ensemble(wide_resnet(10, 1), 2, example=x)
+    perturb = cast(Perturbation, tdiv_sdiv)
+    with torch.autocast("cpu", torch.bfloat16), side_by_side():
+        value = distillation_loss(x, torch.zeros(4).long(), student, teachers, one_to_one, perturb)
+    assert len(MADE) >= 3
+    assert sum(len(made) for made in MADE) > 10
+    found = nodes(value)
+    assert len(found) > 100
+    assert [node.name() for node in found if any(node._sequence_nr() in made for made in MADE)] == []

@@ -78,6 +78,20 @@ def apart() -> torch.cuda.Stream:
     return found
 
 
+@contextlib.contextmanager
+def own_casts() -> Iterator[None]:
+    """Inside, autocast shares none of the weights it casts with the code outside.
+
+    Autocast remembers casts, and a cast's backward runs on the stream the cast was made on. If code outside used a cast
+    of a part, its backward pass would compute that weight's gradient on the part's stream.
+    """
+    torch.clear_autocast_cache()
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
+
+
 class Part(Generic[T]):
     """A computation in progress; `wait` makes the current stream wait for it and returns the result."""
 
@@ -87,7 +101,7 @@ class Part(Generic[T]):
             self.result = compute()
             return
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
+        with torch.cuda.stream(self.stream), own_casts():
             self.result = compute()
 
     def wait(self) -> T:
