@@ -32,7 +32,7 @@ from onefold.engine.conduct import conduct, conducting
 from onefold.engine.keeping.pack import pack, unpack
 from onefold.engine.losses import weights_finite
 from onefold.engine.training import Training, prepare
-from onefold.fast import conv_kernels, passes
+from onefold.fast import conv_kernels, passes, streams
 from onefold.fast.streams import MANY, apart, foremost, stream
 from onefold.methods import METHODS, PERTURBATIONS
 from onefold.models import mlp, wrn28
@@ -85,11 +85,8 @@ def losses(training: Training, steps: int) -> Tensor:
 
 
 def rewritten(given: Job) -> Training:
-    """On the fast path, networks rewritten: where they are refused, losses are the eager path's and tell nothing."""
-    said: list[str] = []
-    training = prepare(dataclasses.replace(given, say=said.append))
-    assert not said, said
-    return training
+    """On the fast path in all its stages: where one is refused, losses are the eager path's and tell nothing."""
+    return prepare(dataclasses.replace(given, say=pytest.fail))
 
 
 def test_kernels_agree_with_their_description() -> None:
@@ -117,14 +114,15 @@ def exact() -> Any:
 @pytest.mark.parametrize(("method", "perturbation"), PAIRS)
 def test_the_first_losses_are_those_of_the_eager_path(method: str, perturbation: str, exact: None) -> None:  # noqa: ARG001
     expected = losses(prepare(job(method, perturbation, fast=False)), 5)
-    fast = prepare(job(method, perturbation))
+    fast = rewritten(job(method, perturbation))
     found = losses(fast, 5)
     assert isinstance(fast.step, CapturedStep)
     assert fast.step.graphs, "the step was not captured"
+    assert all(graph.expected is None for graph in fast.step.graphs.values()), "the graphs were not compared"
     # Later steps of a network in training amplify the last bit of earlier ones.
     torch.testing.assert_close(found[:3], expected[:3], rtol=1e-4, atol=0)
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=0)
-    rounded = losses(prepare(job(method, perturbation, precision="bf16")), 5)
+    rounded = losses(rewritten(job(method, perturbation, precision="bf16")), 5)
     torch.testing.assert_close(rounded, expected, rtol=2e-2, atol=0)
 
 
@@ -165,12 +163,12 @@ def test_a_transformer_s_losses_are_those_of_the_eager_path(method: str, perturb
     torch.manual_seed(1)
     net = Transformer()
     expected = losses(prepare(job(method, perturbation, net=net, fast=False)), 5)
-    fast = prepare(job(method, perturbation, net=net))
+    fast = rewritten(job(method, perturbation, net=net))
     found = losses(fast, 5)
     assert isinstance(fast.step, CapturedStep)
     assert fast.step.graphs, "the step was not captured"
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=0)
-    rounded = losses(prepare(job(method, perturbation, net=net, precision="bf16")), 5)
+    rounded = losses(rewritten(job(method, perturbation, net=net, precision="bf16")), 5)
     torch.testing.assert_close(rounded, expected, rtol=2e-2, atol=0)
 
 
@@ -314,10 +312,37 @@ def test_capturing_takes_no_step_of_its_own() -> None:
     x, labels = next(iter(training.train.batches(0)))
     assert isinstance(training.step, CapturedStep)
     random = torch.cuda.get_rng_state()
-    training.step.capture(x, labels)
+    training.step.confirm(training.step.capture(x, labels))
     assert torch.equal(torch.cuda.get_rng_state(), random)
     for name, value in training.student.state_dict().items():
         assert torch.equal(value, before[name]), name
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_a_graph_whose_gradients_are_disturbed_is_not_used(always: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One gradient is overwritten in the graph: where parts run side by side, or always."""
+    expected = losses(rewritten(job("latentbe", "tdiv-sdiv")), 5)
+    said: list[str] = []
+    training = prepare(dataclasses.replace(job("latentbe", "tdiv-sdiv"), say=said.append))
+    assert isinstance(training.step, CapturedStep)
+    part, captured = training.step.part, torch.cuda.is_current_stream_capturing
+
+    def disturbed(x: Tensor, labels: Tensor) -> Tensor:
+        loss = part(x, labels)
+        grad = max(
+            (p.grad for p in training.student.parameters() if p.grad is not None), key=lambda g: float(g.numel())
+        )
+        if captured() and (always or streams.ROOM.get() is not None):
+            grad.neg_()
+        return loss
+
+    monkeypatch.setattr(training.step, "part", disturbed)
+    torch.testing.assert_close(losses(training, 5), expected, rtol=2e-3, atol=0)
+    assert bool(training.step.graphs) != always
+    assert [line.split(":")[0] for line in said] == [
+        "parts of the captured step cannot run side by side and run one after another",
+        "the step cannot be captured in a CUDA graph and runs kernel by kernel",
+    ][: 1 + always]
 
 
 class Host(nn.Module):

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
+from onefold.engine.alike import Gradients
 from onefold.engine.blame import told
 from onefold.engine.distributed.world import ALONE, World
+from onefold.engine.faithful import Expected, check_replay, left, nudge
 from onefold.engine.step import Step, TrainingStep
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.kernels.counters import Counters, own_counters
 from onefold.fast.streams import foremost, side_by_side
 
+T = TypeVar("T")
 WARM_UP = 3  # steps before the capture: they select kernels and create the optimizer's state
 SHAPES = 3  # graphs at most: for full batches, for the last batch of an epoch, and one to spare
 
@@ -34,6 +39,8 @@ class Graph:
     loss: Tensor
     gradients: list[tuple[nn.Parameter, Tensor | None]]
     counters: Counters | None = None
+    expected: Expected | None = None
+    """the gradients that its first replay is compared with"""
 
 
 class CapturedStep:
@@ -47,6 +54,9 @@ class CapturedStep:
     With several processes, all capture in the same step, because `world.batch_key` is new to all of them at once, and
     if one cannot, none does. A graph fixes how the batch is split among processes, so another split is another graph.
     `branches` lets independent parts of the step run concurrently, which must be off if they contain collectives.
+
+    A graph whose gradients are not those of the step run kernel by kernel is not used: the step is captured again
+    without branches, and if that does not help, not at all.
     """
 
     def __init__(
@@ -94,22 +104,35 @@ class CapturedStep:
         """A graph in all processes or None in all, so that the collectives of a step always match."""
         generators = self.generators(x.device)
         before = [generator.get_state() for generator in generators]
-        graph, reason = None, ""
-        try:
-            graph = self.capture(x, labels)
-        except Exception as error:  # a network may do anything that cannot be captured
-            reason = told(error)
-        reasons = [found for found in self.world.collected(reason) if found]
-        if not reasons:
-            return graph
-        self.failed = True
+        graph, reason = self.agreed(lambda: self.capture(x, labels))
+        disturbed = ""
+        if graph is not None:
+            _, disturbed = self.agreed(partial(self.confirm, graph))
+            if not disturbed:
+                return graph
         self.graphs.clear()
-        self.pool = graph = None
+        self.pool = self.side = graph = None
         torch.cuda.empty_cache()  # return the memory of the failed attempt
         for generator, state in zip(generators, before, strict=True):
             renew(generator, state)
-        self.say(f"the step cannot be captured in a CUDA graph and runs kernel by kernel: {reasons[0]}")
+        if disturbed and self.branches:
+            self.branches = False
+            self.say(f"parts of the captured step cannot run side by side and run one after another: {disturbed}")
+            return self.attempt(x, labels)
+        self.failed = True
+        found = reason or disturbed
+        self.say(f"the step cannot be captured in a CUDA graph and runs kernel by kernel: {found}")
         return None
+
+    def agreed(self, work: Callable[[], T]) -> tuple[T | None, str]:
+        """What the work returns; or None, in all processes, and why it failed in one of them."""
+        value, reason = None, ""
+        try:
+            value = work()
+        except Exception as error:  # a network may do anything that cannot be captured
+            reason = told(error)
+        reasons = [found for found in self.world.collected(reason) if found]
+        return (None, reasons[0]) if reasons else (value, "")
 
     def generators(self, device: torch.device) -> list[torch.Generator]:
         """The random number generators a step draws from on its device."""
@@ -135,6 +158,7 @@ class CapturedStep:
                 for _ in range(WARM_UP):
                     with side_by_side(self.branches):
                         self.part(x, labels)
+        expected = Expected(self.uncaptured(x, labels, side), self.uncaptured(x, labels, side, nudged=True))
         self.optimizer.zero_grad(set_to_none=True)
         # A graph has its own memory pool, and running out of memory aborts the capture: return the warm-up's memory.
         torch.cuda.empty_cache()
@@ -143,12 +167,40 @@ class CapturedStep:
             graph.register_generator_state(generator)
         with warnings.catch_warnings(), searching(), side_by_side(self.branches), own_counters(counters):
             warnings.filterwarnings("ignore", message="Waiting for pending NCCL work")
-            with torch.cuda.graph(graph, pool=self.pool, stream=side):
+            with no_collection(), torch.cuda.graph(graph, pool=self.pool, stream=side):
                 loss = self.part(x, labels)
         self.pool = graph.pool()
         # A whole step has consumed its gradients; otherwise the gradients must stay where the graph writes them.
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
-        return Graph(graph, x, labels, loss, [] if self.whole else [(p, p.grad) for p in trained], counters)
+        kept = [] if self.whole else [(p, p.grad) for p in trained]
+        return Graph(graph, x, labels, loss, kept, counters, expected)
+
+    def uncaptured(self, x: Tensor, labels: Tensor, side: torch.cuda.Stream, nudged: bool = False) -> Gradients:
+        """The gradients that the step leaves kernel by kernel, one part after another. The step is taken back."""
+        trained = self.trained()
+        with self.taken_back(x.device):
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side), searching():
+                if nudged:
+                    nudge(trained)
+                self.part(x, labels)
+                return left(trained)
+
+    def confirm(self, graph: Graph) -> None:
+        """Raises ValueError if a replay, which is taken back, leaves other gradients than the step did uncaptured."""
+        if graph.expected is None:
+            return
+        with self.taken_back(graph.x.device):
+            graph.graph.replay()
+            found = left(self.trained())
+        check_replay(found, graph.expected)
+        graph.expected = None  # its memory is no longer needed
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """The parameters that the optimizer updates, by name."""
+        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        named = self.modules[0].named_parameters()
+        return {name: p for name, p in named if id(p) in held and not isinstance(p, UninitializedParameter)}
 
     def compile_ahead(self, x: Tensor, labels: Tensor) -> None:
         """Compiles all kernels of a step in parallel, by running one that is undone like the warm-up steps."""
@@ -183,6 +235,18 @@ class CapturedStep:
                                 value.zero_()  # state created inside: a momentum of zero is the same as none yet
             for generator, stood in zip(generators, random, strict=True):
                 generator.set_state(stood)
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Inside, Python collects no garbage: in the middle of a capture, what it frees could call CUDA."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 @contextlib.contextmanager

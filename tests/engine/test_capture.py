@@ -1,0 +1,202 @@
+"""What is done with a captured step whose gradients are wrong; on a CPU, where a graph is only pretended."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from onefold.engine import capture
+from onefold.engine.capture import CapturedStep
+from onefold.engine.step import training_step
+from onefold.fast import streams
+
+Fault = Callable[[nn.Module, bool], None]  # disturbs the gradients of a network, captured side by side or not
+
+
+class OnTheHost(CapturedStep):
+    def generators(self, device: torch.device) -> list[torch.Generator]:  # noqa: ARG002
+        return [torch.default_generator]
+
+    def compile_ahead(self, x: Tensor, labels: Tensor) -> None:
+        pass
+
+
+class Pretended:
+    """In place of a CUDA graph: takes the step once more at every replay, with the fault."""
+
+    fault: Fault
+    captured: int
+    replayed: int
+
+    def __init__(self) -> None:
+        self.step: Any = None
+        self.inputs: tuple[Tensor, ...] = ()
+        self.loss, self.side_by_side = torch.zeros(()), False
+
+    def pool(self) -> int:
+        return 0
+
+    def replay(self) -> None:
+        Pretended.replayed += 1
+        self.loss.copy_(self.step.take(*self.inputs).detach())
+        Pretended.fault(self.step.modules[0], self.side_by_side)
+
+
+class Side:
+    def wait_stream(self, other: object) -> None:
+        pass
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[CapturedStep, list[str]]]:
+    """Makes a step that can be captured, and the list of what it says; the network has two layers."""
+
+    @contextlib.contextmanager
+    def graph(pretended: Pretended, **_: Any) -> Iterator[None]:
+        assert not gc.isenabled()
+        Pretended.captured += 1
+        step = pretended.step = CURRENT[-1]
+        pretended.side_by_side = streams.ROOM.get() is not None
+        take = step.part
+        step.take = take
+
+        def recorded(*inputs: Tensor) -> Tensor:
+            pretended.inputs = inputs
+            pretended.loss = take(*inputs).detach().clone()
+            return pretended.loss
+
+        step.part = recorded
+        with step.taken_back(torch.device("cpu")):  # capturing computes nothing
+            yield
+        step.part = take
+
+    CURRENT: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Pretended)
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(capture, "foremost", Side)
+    monkeypatch.setattr(capture, "renew", lambda generator, state: generator.set_state(state))
+
+    def make(fault: Fault, **given: Any) -> tuple[CapturedStep, list[str]]:
+        Pretended.fault = staticmethod(fault)
+        Pretended.captured = Pretended.replayed = 0
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+        def loss(x: Tensor, labels: Tensor) -> Tensor:
+            return nn.functional.cross_entropy(net(x + 0.1 * torch.randn_like(x)), labels)
+
+        said: list[str] = []
+        step = OnTheHost(training_step(loss, optimizer), [net], optimizer, True, said.append, **given)
+        CURRENT.append(step)
+        return step, said
+
+    return make
+
+
+def batches(count: int) -> list[tuple[Tensor, Tensor]]:
+    draws = torch.Generator().manual_seed(1)
+    return [(torch.rand(8, 6, generator=draws), torch.randint(3, (8,), generator=draws)) for _ in range(count)]
+
+
+def taken(step: CapturedStep) -> list[Tensor]:
+    torch.manual_seed(3)
+    return [step(x, labels).detach().clone() for x, labels in batches(4)]
+
+
+def honest(_net: nn.Module, _side_by_side: bool) -> None:
+    pass
+
+
+def lost(net: nn.Module, side_by_side: bool = True) -> None:
+    """As if other kernels had written to the memory of one gradient, where parts run side by side."""
+    if side_by_side:
+        gradient = net.get_parameter("0.weight").grad
+        assert gradient is not None
+        gradient.copy_(gradient.flip(0))
+
+
+Make = Callable[..., tuple[CapturedStep, list[str]]]
+
+
+def test_a_graph_with_the_step_s_gradients_is_replayed(made: Make) -> None:
+    step, said = made(honest)
+    expected = copy.deepcopy(step.modules[0])
+    random = torch.get_rng_state()
+    graph = step.attempt(*batches(1)[0])
+    assert graph is not None, said
+    assert torch.equal(torch.get_rng_state(), random)
+    for name, value in step.modules[0].state_dict().items():
+        assert torch.equal(value, expected.state_dict()[name]), name
+    assert (Pretended.captured, Pretended.replayed, said) == (1, 1, [])
+    assert gc.isenabled()
+    assert graph.expected is None  # whose memory it no longer takes
+    assert all(not state["momentum_buffer"].any() for state in step.optimizer.state.values())
+    taken(step)
+    assert (Pretended.captured, said) == (2, [])  # the first one was not kept by the step
+
+
+def test_parts_that_disturb_one_another_run_one_after_another(made: Make) -> None:
+    right = taken(made(honest)[0])
+    step, said = made(lost)
+    assert all(torch.equal(a, b) for a, b in zip(taken(step), right, strict=True))
+    assert step.graphs
+    assert Pretended.captured == 2
+    assert said == [
+        "parts of the captured step cannot run side by side and run one after another: the gradient of 0.weight differs"
+    ]
+
+
+@pytest.mark.parametrize("branches", [True, False])
+def test_a_step_that_no_graph_takes_rightly_runs_kernel_by_kernel(made: Make, branches: bool) -> None:
+    right = taken(made(honest)[0])
+    step, said = made(lambda net, _: lost(net), branches=branches)
+    assert all(torch.equal(a, b) for a, b in zip(taken(step), right, strict=True))
+    assert not step.graphs
+    assert len(said) == 1 + branches
+    assert said[-1] == (
+        "the step cannot be captured in a CUDA graph and runs kernel by kernel: the gradient of 0.weight differs"
+    )
+
+
+def test_what_rounding_alone_decides_is_not_blamed(made: Make) -> None:
+    """A bias before a BatchNorm has a gradient of nothing but rounding."""
+
+    def rounded(net: nn.Module, _: bool) -> None:
+        gradient = net.get_parameter("0.bias").grad
+        assert gradient is not None
+        gradient.neg_()
+        for p in net.parameters():
+            assert p.grad is not None
+            p.grad.mul_(1 + 0.01 * torch.randn(p.shape, generator=torch.Generator().manual_seed(5)))
+
+    step, said = made(rounded)
+    assert step.attempt(*batches(1)[0]) is not None
+    assert said == []
+
+
+@pytest.mark.parametrize("odd", ["missing", "not a number", "too long"])
+def test_other_faults(made: Make, odd: str) -> None:
+    def faulty(net: nn.Module, _: bool) -> None:
+        weight = net.get_parameter("3.weight")
+        assert weight.grad is not None
+        if odd == "missing":
+            weight.grad = None
+        else:
+            weight.grad.mul_(float("nan") if odd == "not a number" else 2.26)
+
+    step, said = made(faulty)
+    assert step.attempt(*batches(1)[0]) is None
+    found = "other parameters have gradients" if odd == "missing" else "the gradient of 3.weight differs"
+    assert all(line.endswith(found) for line in said)
+    assert len(said) == 2
