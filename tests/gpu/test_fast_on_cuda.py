@@ -25,10 +25,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import onefold.engine.training as preparing
 from onefold import Teachers
 from onefold.data import Arrays, CropFlip
-from onefold.engine import Job, Settings, capture
+from onefold.engine import Job, Settings, alike, capture
 from onefold.engine.abreast import abreast
 from onefold.engine.capture import CapturedStep
 from onefold.engine.conduct import conduct, conducting
+from onefold.engine.faithful import left
 from onefold.engine.keeping.pack import pack, unpack
 from onefold.engine.losses import weights_finite
 from onefold.engine.training import Training, prepare
@@ -377,6 +378,43 @@ def test_a_user_s_optimizer_updates_outside_of_the_graph() -> None:
     given = dataclasses.replace(given, train=images(150))  # two batches and a smaller one: two graphs
     eager = dataclasses.replace(given, settings=dataclasses.replace(given.settings, fast=False))
     torch.testing.assert_close(losses(prepare(given), 6), losses(prepare(eager), 6), rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize("width", [1, None])
+def test_graphs_that_run_at_once_do_not_disturb_one_another(width: int | None) -> None:
+    """Each graph's parts were captured on the same streams, to which cuBLAS keeps its workspaces."""
+    torch.manual_seed(1)
+    teachers = Teachers([wrn28(width).eval() if width else Transformer().eval() for _ in range(3)]).to(CUDA)
+    net = wrn28(width) if width else Transformer()
+    given = job("latentbe", "tdiv-sdiv", net=net, precision="bf16")
+    trainings = [rewritten(dataclasses.replace(given, teachers=teachers)) for _ in range(2)]
+    graphs = []
+    for k, training in enumerate(trainings):
+        training.student.train()
+        x, labels = list(training.train.batches(0))[k]
+        assert isinstance(training.step, CapturedStep)
+        graphs.append(training.step.capture(x, labels))
+
+    def replayed(together: bool) -> list[dict[str, Tensor]]:
+        with contextlib.ExitStack() as stack:
+            for training in trainings:
+                assert isinstance(training.step, CapturedStep)
+                stack.enter_context(training.step.taken_back(CUDA))
+            torch.cuda.synchronize()
+            for graph in graphs:
+                with torch.cuda.stream(apart()):
+                    graph.graph.replay()
+                if not together:
+                    torch.cuda.synchronize()
+            torch.cuda.synchronize()
+            return [left(dict(training.student.named_parameters())) for training in trainings]
+
+    expected = replayed(together=False)
+    for _ in range(30):
+        for found, alone in zip(replayed(together=True), expected, strict=True):
+            assert found.keys() == alone.keys()
+            assert alike.lost_gradients(found, alone, alone) == []
+            assert alike.likeness(found, alone) > 0.999
 
 
 def test_runs_side_by_side_end_as_alone() -> None:

@@ -1,0 +1,154 @@
+"""Looks for captured steps whose gradients are disturbed, on a GPU: one line for each network and setting.
+
+    python dev/check_graphs.py [--only transformer] [--repeats 3]
+
+Captures one step of LatentBE + TDiv-SDiv in bf16, replays it, and compares every parameter's gradient with that of the
+same step run kernel by kernel. Each line says how many are lost, and the smallest cosine among those that rounding
+leaves alone. The settings take back what protects a step, one at a time: parts that share autocast's casts, and garbage
+collected in the middle of a capture. `after eager` takes a step in eager bf16 first, in the same process: what it
+leaves in memory has decided before whether a fault shows. Each line is measured in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from onefold import Teachers
+from onefold.data import Arrays, CropFlip
+from onefold.engine import Job, Settings, capture
+from onefold.engine.alike import STEADY, likeness, lost_gradients
+from onefold.engine.capture import CapturedStep
+from onefold.engine.faithful import left
+from onefold.engine.training import Training, prepare
+from onefold.fast import streams
+from onefold.methods import METHODS, PERTURBATIONS
+from onefold.models import wrn28
+from onefold.recipe import OptimRecipe
+
+CUDA = torch.device("cuda")
+TESTS = Path(__file__).parents[1] / "tests" / "gpu" / "test_fast_on_cuda.py"
+Transformer: Callable[[], nn.Module] = runpy.run_path(str(TESTS))["Transformer"]
+
+# Network, teachers, their number and the batch size.
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module], int, int]] = {
+    "transformer": (Transformer, lambda: wrn28(1), 3, 64),
+    "transformers": (Transformer, Transformer, 4, 128),
+    "wrn28x1": (lambda: wrn28(1), lambda: wrn28(1), 4, 128),
+    "wrn28x4": (lambda: wrn28(4, 100), lambda: wrn28(4, 100), 4, 128),
+}
+SETTINGS = ("as it is", "casts are shared", "garbage is collected", "both")
+
+
+def job(name: str, **given: Any) -> Job:
+    make, teacher, members, batch = CASES[name]
+    torch.manual_seed(0)
+    draws = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (5 * batch, 3, 32, 32), dtype=torch.uint8, generator=draws)
+    data = Arrays(images, torch.randint(0, 10, (len(images),), generator=draws))
+    optim = OptimRecipe(batch_size=batch, lr=0.02, warmup_epochs=0)
+    return Job(
+        method=METHODS["latentbe"],
+        perturbation=PERTURBATIONS["tdiv-sdiv"],
+        net=make(),
+        teachers=Teachers([teacher().eval() for _ in range(members)]).to(CUDA),
+        train=data,
+        val=data,
+        test=None,
+        settings=Settings(epochs=2, optim=optim, precision="bf16", **given),
+        device=CUDA,
+        augment=CropFlip(4),
+        say=lambda line: print(f"    {line}"),
+    )
+
+
+def batch_of(training: Training) -> tuple[Tensor, Tensor]:
+    training.student.train()
+    return next(iter(training.train.batches(0)))
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[None]:
+    """Garbage is collected often, also during captures."""
+    before = gc.get_threshold()
+    gc.set_threshold(50, 2, 2)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def setting(name: str) -> contextlib.ExitStack:
+    stack = contextlib.ExitStack()
+    if name in ("casts are shared", "both"):
+        stack.enter_context(mock.patch.object(streams, "own_casts", contextlib.nullcontext))
+    if name in ("garbage is collected", "both"):
+        stack.enter_context(mock.patch.object(capture, "no_collection", contextlib.nullcontext))
+        stack.enter_context(collected())
+    return stack
+
+
+def measure(name: str, how: str, after_eager: bool) -> str:
+    """How a replay's gradients compare with those of the step kernel by kernel."""
+    if after_eager:
+        for precision in ("float32", "bf16"):
+            eager = prepare(job(name, fast=False, precision=precision))
+            eager.step(*batch_of(eager))
+            del eager
+    with setting(how):
+        training = prepare(job(name))
+        x, labels = batch_of(training)
+        step = training.step
+        assert isinstance(step, CapturedStep)
+        graph = step.capture(x, labels)
+        assert graph.expected is not None
+        exact, nudged = graph.expected
+        found = []
+        for _ in range(2):
+            with step.taken_back(CUDA):
+                graph.graph.replay()
+                found.append(left(step.trained()))
+    lost = [lost_gradients(replay, exact, nudged) for replay in found]
+    steady = [n for n in exact if likeness({n: nudged[n]}, {n: exact[n]}) >= STEADY]
+    worst = min(likeness({n: found[-1][n]}, {n: exact[n]}) for n in steady)
+    again = likeness(found[0], found[1])
+    names = f": {', '.join(lost[-1][:12])}" if lost[-1] else ""
+    return (
+        f"{len(lost[0])} and {len(lost[1])} of {len(exact)} lost in two replays, smallest cosine of {len(steady)} "
+        f"{worst:.4f}, the replays {again:.5f} alike{names}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=list(CASES), nargs="+", default=list(CASES))
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        name, how, first = args.one
+        print(measure(name, how, first == "after eager"))
+        return
+    for name in args.only:
+        for how in SETTINGS:
+            for first in ("alone", "after eager"):
+                for _ in range(args.repeats):
+                    command = [sys.executable, "-W", "ignore", __file__, "--one", name, how, first]
+                    done = subprocess.run(command, capture_output=True, text=True, check=False)
+                    told = done.stdout.strip() if done.returncode == 0 else done.stderr.strip().split("\n")[-1]
+                    print(f"{name}, {how}, {first}: {told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
