@@ -1,6 +1,6 @@
 """Looks for captured steps whose gradients are disturbed, on a GPU: one line for each network and setting.
 
-    python dev/check_graphs.py [--only transformer] [--repeats 3]
+    python dev/check_graphs.py [--only transformer] [--repeats 3] [--at-once 8]
 
 Captures one step of LatentBE + TDiv-SDiv in bf16, replays it, and compares every parameter's gradient with that of the
 same step run kernel by kernel. Each line says how many are lost, and the smallest cosine among those that rounding
@@ -14,10 +14,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import itertools
 import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -134,20 +136,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=list(CASES), nargs="+", default=list(CASES))
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=4, help="processes that share the GPU")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         name, how, first = args.one
         print(measure(name, how, first == "after eager"))
         return
-    for name in args.only:
-        for how in SETTINGS:
-            for first in ("alone", "after eager"):
-                for _ in range(args.repeats):
-                    command = [sys.executable, "-W", "ignore", __file__, "--one", name, how, first]
-                    done = subprocess.run(command, capture_output=True, text=True, check=False)
-                    told = done.stdout.strip() if done.returncode == 0 else done.stderr.strip().split("\n")[-1]
-                    print(f"{name}, {how}, {first}: {told}", flush=True)
+    lines = itertools.product(args.only, SETTINGS, ("alone", "after eager"))
+    with ThreadPoolExecutor(args.at_once) as pool:
+        for told in pool.map(in_a_process, [line for line in lines for _ in range(args.repeats)]):
+            print(told, flush=True)
+
+
+def in_a_process(line: tuple[str, str, str]) -> str:
+    command = [sys.executable, "-W", "ignore", __file__, "--one", *line]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"{', '.join(line)}: {done.stdout.strip() or done.stderr.strip().splitlines()[-1]}"
 
 
 if __name__ == "__main__":
