@@ -2,9 +2,9 @@
 
     python dev/check_graphs.py [--only transformer] [--repeats 3] [--at-once 8]
 
-Captures one step of LatentBE + TDiv-SDiv in bf16, replays it, and compares every parameter's gradient with that of the
-same step run kernel by kernel. Each line says how many are lost, and the smallest cosine among those that rounding
-leaves alone. The settings take back what protects a step, one at a time: parts that share autocast's casts, and garbage
+Captures one step of LatentBE + TDiv-SDiv in bf16, replays it, and compares its gradients and updates with those of the
+same step run kernel by kernel. Each line says how many differ, and the smallest cosine among those that are more than
+rounding. The settings take back what protects a step, one at a time: parts that share autocast's casts, and garbage
 collected in the middle of a capture. `after eager` takes a step in eager bf16 first, in the same process: what it
 leaves in memory has decided before whether a fault shows. Each line is measured in a process of its own.
 """
@@ -30,9 +30,8 @@ from torch import Tensor, nn
 from onefold import Teachers
 from onefold.data import Arrays, CropFlip
 from onefold.engine import Job, Settings, capture
-from onefold.engine.alike import STEADY, likeness, lost_gradients
 from onefold.engine.capture import CapturedStep
-from onefold.engine.faithful import left
+from onefold.engine.faithful import compared, traced
 from onefold.engine.training import Training, prepare
 from onefold.fast import streams
 from onefold.methods import METHODS, PERTURBATIONS
@@ -68,7 +67,7 @@ def job(name: str, **given: Any) -> Job:
         train=data,
         val=data,
         test=None,
-        settings=Settings(epochs=2, optim=optim, precision="bf16", **given),
+        settings=Settings(epochs=2, optim=optim, **{"precision": "bf16"} | given),
         device=CUDA,
         augment=CropFlip(4),
         say=lambda line: print(f"    {line}"),
@@ -114,21 +113,19 @@ def measure(name: str, how: str, after_eager: bool) -> str:
         step = training.step
         assert isinstance(step, CapturedStep)
         graph = step.capture(x, labels)
-        assert graph.expected is not None
-        exact, nudged = graph.expected
-        found = []
+        expected = graph.expected
+        assert expected is not None
+        replays = []
         for _ in range(2):
-            with step.taken_back(CUDA):
+            with step.taken_back(CUDA) as before:
                 graph.graph.replay()
-                found.append(left(step.trained()))
-    lost = [lost_gradients(replay, exact, nudged) for replay in found]
-    steady = [n for n in exact if likeness({n: nudged[n]}, {n: exact[n]}) >= STEADY]
-    worst = min(likeness({n: found[-1][n]}, {n: exact[n]}) for n in steady)
-    again = likeness(found[0], found[1])
+                replays.append(compared(traced(step.modules, step.optimizer, before), expected, CUDA))
+    steady = [each for each in replays[-1] if each.steady]
+    lost = [[each.name for each in found if not each.same] for found in replays]
     names = f": {', '.join(lost[-1][:12])}" if lost[-1] else ""
     return (
-        f"{len(lost[0])} and {len(lost[1])} of {len(exact)} lost in two replays, smallest cosine of {len(steady)} "
-        f"{worst:.4f}, the replays {again:.5f} alike{names}"
+        f"{len(lost[0])} and {len(lost[1])} of {len(steady)} differ in two replays, smallest cosine "
+        f"{min(each.cosine for each in steady):.4f}{names}"
     )
 
 
@@ -152,7 +149,8 @@ def main() -> None:
 def in_a_process(line: tuple[str, str, str]) -> str:
     command = [sys.executable, "-W", "ignore", __file__, "--one", *line]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return f"{', '.join(line)}: {done.stdout.strip() or done.stderr.strip().splitlines()[-1]}"
+    last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+    return f"{', '.join(line)}: {done.stdout.strip()}{last if done.returncode else ''}"
 
 
 if __name__ == "__main__":

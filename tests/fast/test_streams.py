@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 
 from onefold import Teachers, batch_ensemble
 from onefold.engine.step import distillation_loss
@@ -125,6 +126,7 @@ class Stream:
 
 # The numbers of the autograd nodes made in parts, as ranges: on a GPU their backward runs on the part's stream.
 MADE: list[range] = []
+WEIGHTS: list[Tensor] = []  # the nodes that store their gradients have no numbers, and are marked
 
 
 @pytest.fixture
@@ -136,8 +138,11 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
         first = next_number()
         yield
         MADE.append(range(first, next_number()))
+        for weight in WEIGHTS:  # those that outlive the part; this makes others, which do not
+            cast(Any, get_gradient_edge(weight).node).metadata["part"] = len(MADE)
 
     MADE.clear()
+    WEIGHTS.clear()
     monkeypatch.setattr(streams, "Part", PART)
     monkeypatch.setattr(streams, "stream", lambda _number: Stream())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: Stream())
@@ -188,6 +193,7 @@ def test_no_part_of_a_perturbation_is_in_the_backward_pass(monkeypatch: pytest.M
     teachers = Teachers([wide_resnet(10, 1) for _ in range(2)])
     student = batch_ensemble(wide_resnet(10, 1), 2, example=x)
     perturb = cast(Perturbation, tdiv_sdiv)
+    WEIGHTS.extend(student.parameters())
     with torch.autocast("cpu", torch.bfloat16), side_by_side():
         value = distillation_loss(x, torch.zeros(4).long(), student, teachers, one_to_one, perturb)
     assert len(MADE) >= 3
@@ -195,3 +201,6 @@ def test_no_part_of_a_perturbation_is_in_the_backward_pass(monkeypatch: pytest.M
     found = nodes(value)
     assert len(found) > 100
     assert [node.name() for node in found if any(node._sequence_nr() in made for made in MADE)] == []
+    storing: list[Any] = [get_gradient_edge(weight).node for weight in WEIGHTS]
+    assert len(storing) > 40
+    assert [node.metadata for node in storing if "part" in node.metadata] == []

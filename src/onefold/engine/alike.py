@@ -90,7 +90,7 @@ def gradient(student: AnyStudent, x: Tensor, precision: str) -> Gradients:
 def flat(g: Tensor) -> Tensor:
     """Its real numbers in the order of the indices, whatever its memory format."""
     g = g.to_dense() if g.layout is not torch.strided else g
-    return (torch.view_as_real(g) if g.is_complex() else g).flatten()
+    return (torch.view_as_real(g.resolve_conj()) if g.is_complex() else g).flatten()
 
 
 def likeness(one: Gradients, other: Gradients) -> float:

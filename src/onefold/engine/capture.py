@@ -12,13 +12,20 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from onefold.engine.alike import Gradients
 from onefold.engine.blame import told
 from onefold.engine.distributed.world import ALONE, World
-from onefold.engine.faithful import Expected, check_replay, left, nudge
+from onefold.engine.faithful import (
+    Copies,
+    Expected,
+    Trace,
+    check_repeatable,
+    check_replay,
+    nudge,
+    traced,
+    trained,
+)
 from onefold.engine.step import Step, TrainingStep
 from onefold.fast.ahead import compile_ahead
 from onefold.fast.kernels.counters import Counters, own_counters
@@ -40,7 +47,7 @@ class Graph:
     gradients: list[tuple[nn.Parameter, Tensor | None]]
     counters: Counters | None = None
     expected: Expected | None = None
-    """the gradients that its first replay is compared with"""
+    """what its first replay is compared with"""
 
 
 class CapturedStep:
@@ -55,8 +62,8 @@ class CapturedStep:
     if one cannot, none does. A graph fixes how the batch is split among processes, so another split is another graph.
     `branches` lets independent parts of the step run concurrently, which must be off if they contain collectives.
 
-    A graph whose gradients are not those of the step run kernel by kernel is not used: the step is captured again
-    without branches, and if that does not help, not at all.
+    A graph whose first replay leaves other gradients, weights or statistics than the step run kernel by kernel is not
+    used: the step is captured again without branches, and if that does not help, not at all.
     """
 
     def __init__(
@@ -105,23 +112,23 @@ class CapturedStep:
         generators = self.generators(x.device)
         before = [generator.get_state() for generator in generators]
         graph, reason = self.agreed(lambda: self.capture(x, labels))
-        disturbed = ""
+        captured = graph is not None
         if graph is not None:
-            _, disturbed = self.agreed(partial(self.confirm, graph))
-            if not disturbed:
+            reason = self.difference(graph)
+            if not reason:
                 return graph
         self.graphs.clear()
         self.pool = self.side = graph = None
         torch.cuda.empty_cache()  # return the memory of the failed attempt
-        for generator, state in zip(generators, before, strict=True):
-            renew(generator, state)
-        if disturbed and self.branches:
-            self.branches = False
-            self.say(f"parts of the captured step cannot run side by side and run one after another: {disturbed}")
+        if not captured:
+            for generator, state in zip(generators, before, strict=True):
+                renew(generator, state)
+        if captured and self.branches:
+            self.one_by_one()
+            self.say(f"the parts of a captured step disturb one another and run one after another: {reason}")
             return self.attempt(x, labels)
         self.failed = True
-        found = reason or disturbed
-        self.say(f"the step cannot be captured in a CUDA graph and runs kernel by kernel: {found}")
+        self.say(f"the step cannot be captured in a CUDA graph and runs kernel by kernel: {reason}")
         return None
 
     def agreed(self, work: Callable[[], T]) -> tuple[T | None, str]:
@@ -159,6 +166,7 @@ class CapturedStep:
                     with side_by_side(self.branches):
                         self.part(x, labels)
         expected = Expected(self.uncaptured(x, labels, side), self.uncaptured(x, labels, side, nudged=True))
+        check_repeatable(expected)
         self.optimizer.zero_grad(set_to_none=True)
         # A graph has its own memory pool, and running out of memory aborts the capture: return the warm-up's memory.
         torch.cuda.empty_cache()
@@ -171,36 +179,56 @@ class CapturedStep:
                 loss = self.part(x, labels)
         self.pool = graph.pool()
         # A whole step has consumed its gradients; otherwise the gradients must stay where the graph writes them.
-        trained = [p for group in self.optimizer.param_groups for p in group["params"]]
-        kept = [] if self.whole else [(p, p.grad) for p in trained]
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        kept = [] if self.whole else [(p, p.grad) for p in parameters]
         return Graph(graph, x, labels, loss, kept, counters, expected)
 
-    def uncaptured(self, x: Tensor, labels: Tensor, side: torch.cuda.Stream, nudged: bool = False) -> Gradients:
-        """The gradients that the step leaves kernel by kernel, one part after another. The step is taken back."""
-        trained = self.trained()
-        with self.taken_back(x.device):
+    def uncaptured(self, x: Tensor, labels: Tensor, side: torch.cuda.Stream, nudged: bool = False) -> Trace:
+        """What the step leaves kernel by kernel, on one stream. The step is taken back."""
+        with contextlib.ExitStack() as stack:
+            before = stack.enter_context(self.taken_back(x.device))
+            stack.enter_context(self.on_one_stream())
+            if nudged:
+                nudge(trained(self.modules[0], self.optimizer))
+                before = stack.enter_context(self.taken_back(x.device))
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side), searching():
-                if nudged:
-                    nudge(trained)
                 self.part(x, labels)
-                return left(trained)
+                return traced(self.modules, self.optimizer, before)
 
-    def confirm(self, graph: Graph) -> None:
-        """Raises ValueError if a replay, which is taken back, leaves other gradients than the step did uncaptured."""
-        if graph.expected is None:
-            return
-        with self.taken_back(graph.x.device):
-            graph.graph.replay()
-            found = left(self.trained())
-        check_replay(found, graph.expected)
+    def difference(self, graph: Graph) -> str:
+        """What a replay, which is taken back, leaves otherwise than the step did uncaptured, in any of the processes;
+        empty if there is no such thing, or no memory to tell."""
+        with contextlib.ExitStack() as stack:
+            before, _ = self.agreed(lambda: stack.enter_context(self.taken_back(graph.x.device)))
+            _, reason = (None, "") if before is None else self.agreed(partial(self.compare, graph, before))
         graph.expected = None  # its memory is no longer needed
+        return reason
 
-    def trained(self) -> dict[str, nn.Parameter]:
-        """The parameters that the optimizer updates, by name."""
-        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
-        named = self.modules[0].named_parameters()
-        return {name: p for name, p in named if id(p) in held and not isinstance(p, UninitializedParameter)}
+    def compare(self, graph: Graph, before: Copies) -> None:
+        """Raises ValueError if a replay leaves something else; `before`: the tensors it changes, and copies of them."""
+        if graph.expected is not None:
+            graph.graph.replay()
+            check_replay(traced(self.modules, self.optimizer, before), graph.expected, graph.x.device)
+
+    @contextlib.contextmanager
+    def on_one_stream(self) -> Iterator[None]:
+        """Inside, the backward pass computes gradients of weights on its own stream, too."""
+        gradients = self.step.gradients
+        before = gradients is not None and gradients.aside
+        if gradients is not None:
+            gradients.aside = False
+        try:
+            yield
+        finally:
+            if gradients is not None:
+                gradients.aside = before
+
+    def one_by_one(self) -> None:
+        """From now on everything in a step is on one stream."""
+        self.branches = False
+        if self.step.gradients is not None:
+            self.step.gradients.aside = False
 
     def compile_ahead(self, x: Tensor, labels: Tensor) -> None:
         """Compiles all kernels of a step in parallel, by running one that is undone like the warm-up steps."""
@@ -211,8 +239,9 @@ class CapturedStep:
             compile_ahead(partial(self.part, x, labels))
 
     @contextlib.contextmanager
-    def taken_back(self, device: torch.device) -> Iterator[None]:
-        """Restores weights, buffers, the optimizer's tensors and the random number generators on exit."""
+    def taken_back(self, device: torch.device) -> Iterator[Copies]:
+        """Restores weights, buffers, the optimizer's tensors and the random number generators on exit; yields those
+        tensors with copies of them."""
         known = {id(p) for p in self.optimizer.state}
         tensors = [t for module in self.modules for t in (*module.parameters(), *module.buffers())]
         tensors += [t for state in self.optimizer.state.values() for t in state.values() if isinstance(t, Tensor)]
@@ -221,7 +250,7 @@ class CapturedStep:
         generators = self.generators(device)
         random = [generator.get_state() for generator in generators]
         try:
-            yield
+            yield list(zip(tensors, copies, strict=True))
         finally:
             if device.type == "cuda":
                 torch.cuda.synchronize(device)  # an aborted step may still have kernels running on other streams

@@ -80,6 +80,8 @@ class TrainingStep:
     """computes the loss and leaves the gradients in the parameters"""
     update: Callable[[], None]
     """updates the weights and their moving average"""
+    gradients: Gradients | None = None
+    """what computes weight gradients concurrently with the rest of the backward pass"""
 
     def __call__(self, x: Tensor, labels: Tensor) -> Tensor:
         loss = self.differentiate(x, labels)
@@ -132,4 +134,4 @@ def training_step(
         if ema is not None:
             ema.update()
 
-    return TrainingStep(differentiate, update)
+    return TrainingStep(differentiate, update, gradients)

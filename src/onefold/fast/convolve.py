@@ -20,10 +20,13 @@ HELD = 3  # weight gradients in progress at most, because their inputs stay in m
 
 
 class Gradients:
-    """Computes weight gradients on a separate stream, since only the optimizer waits for them."""
+    """Computes weight gradients on a separate stream, since only the optimizer waits for them.
+
+    With `aside` off they are computed on the current stream. It is no ContextVar: backward passes have another thread.
+    """
 
     def __init__(self) -> None:
-        self.stream = apart()
+        self.stream, self.aside = apart(), True
         self.found: list[tuple[Tensor, Tensor]] = []
         self.held: deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = deque()
 
@@ -33,6 +36,9 @@ class Gradients:
         self.held.clear()
 
     def add(self, weight: Tensor, x: Tensor, rounded: Tensor, g: Tensor, settings: Settings) -> None:
+        if not self.aside:
+            self.found.append((weight, conv_kernels.gradient_of_weight(g, x, rounded, settings)[:, : weight.shape[1]]))
+            return
         current = torch.cuda.current_stream()
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
@@ -45,7 +51,9 @@ class Gradients:
 
     def join(self) -> None:
         """Waits for the gradients and assigns them to the weights."""
-        if self.found:  # otherwise the stream is not part of the capture, and a captured stream must not wait for it
+        if (
+            self.found and self.aside
+        ):  # otherwise the stream is not part of the capture, and a captured stream must not wait for it
             torch.cuda.current_stream().wait_stream(self.stream)
         for (weight, _), dw in zip(self.found, like_weights(self.found), strict=True):
             weight.grad = dw if weight.grad is None else weight.grad + dw
