@@ -82,8 +82,9 @@ def apart() -> torch.cuda.Stream:
 def own_casts() -> Iterator[None]:
     """Inside, autocast shares none of the weights it casts with the code outside.
 
-    Autocast remembers casts, and a cast's backward runs on the stream the cast was made on. If code outside used a cast
-    of a part, its backward pass would compute that weight's gradient on the part's stream.
+    Autocast remembers casts, and a cast's memory and its backward belong to the stream it was made on. If code outside
+    used a cast of a part, that backward would run beside the rest of the backward pass, and write to memory of the
+    part's stream that the rest has yet to read.
     """
     torch.clear_autocast_cache()
     try:
