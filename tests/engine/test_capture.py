@@ -232,7 +232,8 @@ def test_a_graph_is_used_where_there_is_no_memory_to_compare_it(made: Make, monk
     graph = step.capture(*batches(1)[0])
     monkeypatch.setattr(step, "taken_back", full)
     assert step.difference(graph) == ""
-    assert (Pretended.replayed, said, graph.expected) == (0, [], None)
+    assert (Pretended.replayed, graph.expected) == (0, None)
+    assert said == ["the captured step is used without having been compared: CUDA out of memory"]
 
 
 def test_what_any_process_finds_all_go_by(made: Make) -> None:
@@ -298,3 +299,16 @@ def test_other_faults(made: Make, odd: str) -> None:
     found = "the gradient of 3.weight " + ("is only there in one of the two" if odd == "missing" else "differs")
     assert all(line.endswith(found) for line in said)
     assert len(said) == 2
+
+
+def test_what_is_no_number_is_seen_wherever_it_is(made: Make) -> None:
+    """Also in a gradient of nothing but rounding."""
+
+    def faulty(net: nn.Module, _: bool) -> None:
+        bias = net.get_parameter("0.bias").grad
+        assert bias is not None
+        bias[0] = float("nan")
+
+    step, said = made(faulty)
+    assert step.attempt(*batches(1)[0]) is None
+    assert said[-1].endswith("kernel by kernel: the gradient of 0.bias differs")

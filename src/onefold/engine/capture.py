@@ -199,9 +199,13 @@ class CapturedStep:
     def difference(self, graph: Graph) -> str:
         """What a replay, which is taken back, leaves otherwise than the step did uncaptured, in any of the processes;
         empty if there is no such thing, or no memory to tell."""
+        reason = ""
         with contextlib.ExitStack() as stack:
-            before, _ = self.agreed(lambda: stack.enter_context(self.taken_back(graph.x.device)))
-            _, reason = (None, "") if before is None else self.agreed(partial(self.compare, graph, before))
+            before, lacking = self.agreed(lambda: stack.enter_context(self.taken_back(graph.x.device)))
+            if before is None:
+                self.say(f"the captured step is used without having been compared: {lacking}")
+            else:
+                _, reason = self.agreed(partial(self.compare, graph, before))
         graph.expected = None  # its memory is no longer needed
         return reason
 

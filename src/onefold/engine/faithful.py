@@ -41,7 +41,7 @@ class Likeness(NamedTuple):
     name: str
     cosine: float
     ratio: float  # of the lengths
-    steady: bool  # whether the entry is more than rounding
+    steady: bool  # whether the entry is more than rounding, or no number
     least: float  # the smallest cosine and ratio to accept
 
     @property
@@ -100,7 +100,7 @@ def check_replay(found: Trace, expected: Expected, device: torch.device) -> None
         raise ValueError(f"{missing[0]} is only there in one of the two")
     lost = [each.name for each in compared(found, expected, device) if not each.same]
     if lost:
-        raise ValueError(f"{lost[0]} differs" + (f", as do {len(lost) - 1} others" if len(lost) > 1 else ""))
+        raise ValueError(f"{lost[0]} differs" + (f", and {len(lost) - 1} more" if len(lost) > 1 else ""))
 
 
 @torch.no_grad()
@@ -120,6 +120,7 @@ def likeness(name: str, fe: float, ff: float, ee: float, ne: float, nn: float) -
     length, found, nudged = (math.sqrt(value) for value in (ee, ff, nn))
     alike = ne / (length * nudged) if nudged > 0 else 0.0
     # A single number has a cosine of one or minus one, however much of it is rounding: look at its length, too.
-    steady = math.isfinite(ee) and alike >= STEADY and LEAST < nudged / length < 1 / LEAST
+    steady = alike >= STEADY and LEAST < nudged / length < 1 / LEAST
+    steady = math.isfinite(ee) and (steady or not math.isfinite(ff))
     least = min(LEAST, 1 - MARGIN * (1 - alike))
     return Likeness(name, fe / (length * found) if found > 0 else 0.0, found / length, steady, least)

@@ -51,9 +51,7 @@ class Gradients:
 
     def join(self) -> None:
         """Waits for the gradients and assigns them to the weights."""
-        if (
-            self.found and self.aside
-        ):  # otherwise the stream is not part of the capture, and a captured stream must not wait for it
+        if self.found and self.aside:  # a captured stream must not wait for one that is not part of the capture
             torch.cuda.current_stream().wait_stream(self.stream)
         for (weight, _), dw in zip(self.found, like_weights(self.found), strict=True):
             weight.grad = dw if weight.grad is None else weight.grad + dw
